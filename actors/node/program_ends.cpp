@@ -29,7 +29,8 @@ std::optional<std::uint32_t> rank_in_summary(std::string_view output) {
     auto line = output.substr(at + 1, output.find('\n', at + 1) - at - 1);
     line.remove_prefix(std::min(line.size(), line.find_first_not_of(' ')));
     if (!line.starts_with("rank ") || line.find("(local_rank:") == std::string_view::npos) continue;
-    line.remove_prefix(std::min(line.size(), line.find_first_of("0123456789")));
+    line.remove_prefix(std::min(line.size(), line.find(':')));
+    line.remove_prefix(std::min(line.size(), line.find_first_not_of(": ")));
     std::uint32_t rank = 0;
     const auto [end, wrong] = std::from_chars(line.data(), line.data() + line.size(), rank);
     return wrong == std::errc{} ? std::optional{rank} : std::nullopt;

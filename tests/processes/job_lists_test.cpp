@@ -79,6 +79,7 @@ TEST_CASE("several numbers and ranges choose jobs, and a choice is always a list
   REQUIRE(one.size() == 1);
   CHECK(one[0].at("job") == 2);
   CHECK(cluster.ask({"cancel", "3"}).status == 0);
+  (void)cluster.ask({"wait", "1-3"});  // until they have ended, which a choice then leaves out
   const auto mine = cluster.ask({"cancel", "--name", "lon?", "--json"}).document().at("jobs");
   REQUIRE(mine.size() == 1);
   CHECK(mine[0].at("job") == 4);
