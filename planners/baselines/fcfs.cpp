@@ -48,6 +48,14 @@ struct supply {
   }
 };
 
+/// The type that a request names, or all, fastest first.
+std::vector<gpu_index> named_types(const cluster& c, const supply& all, const request& r) {
+  std::vector<gpu_index> named;
+  for (const auto g : all.types)
+    if (r.type.empty() || c.gpus[g].name == r.type) named.push_back(g);
+  return named;
+}
+
 // The types that could hold all of this job: of the one that it names, or of all. Empty: only
 // several types together could. Fails if the request can never be met.
 expected<std::vector<gpu_index>> types_for(const cluster& c, const supply& all, const job_view& j) {
@@ -60,10 +68,9 @@ expected<std::vector<gpu_index>> types_for(const cluster& c, const supply& all, 
     if (auto why = why_never(j)) return refuse(std::move(*why));
     return std::vector<gpu_index>{};
   }
-  std::vector<gpu_index> named, out;
+  const auto named = named_types(c, all, job);
+  std::vector<gpu_index> out;
   std::uint64_t sum = 0;
-  for (const auto g : all.types)
-    if (job.type.empty() || c.gpus[g].name == job.type) named.push_back(g);
   const auto places = places_of_request(c, *j.spec, job.gpus, named);
   for (const auto g : named) {
     sum += all.gpus[g];
@@ -93,10 +100,11 @@ std::optional<decision> start(const cluster& c, const idle_index& all_idle, cons
   const auto on = [&](const allocation& where) {
     return start_job(j.id, in_its_layout(j, split_for(c, job, where, 0, all.max_tensor)), where);
   };
-  const auto places = places_of_request(c, job, gpus, all.types);
+  const auto places = places_of_request(c, job, gpus, named_types(c, all, request_of(job)));
+  const job_rooms rooms{c, job, places, all_idle};
   if (types.empty()) {
-    const auto where = places.first(
-        c, idle, [&](const idle_index& some) { return fastest_idle(some, gpus, all.types); });
+    const auto where =
+        rooms.first([&](const idle_index& some) { return fastest_idle(some, gpus, all.types); });
     return where ? std::optional(on(*where)) : std::nullopt;
   }
   std::optional<decision> blind;
@@ -104,10 +112,9 @@ std::optional<decision> start(const cluster& c, const idle_index& all_idle, cons
   // too small.
   bool one_could = false;
   for (const auto g : types) {
-    const auto where =
-        places.first(c, idle, [&](const idle_index& some) -> std::optional<allocation> {
-          return some.idle_of(g) >= gpus ? fastest_idle(some, gpus, {g}) : std::nullopt;
-        });
+    const auto where = rooms.first([&](const idle_index& some) -> std::optional<allocation> {
+      return some.idle_of(g) >= gpus ? fastest_idle(some, gpus, {g}) : std::nullopt;
+    });
     auto d = on(where ? *where : pack(c, all.nodes[g], gpus));
     const bool holds = d.how.bytes_per_gpu > 0;
     if (where && holds) return d;
@@ -177,7 +184,8 @@ class fcfs : public queue_policy {
     std::uint32_t idle = types->empty() ? s.idle.total_idle() : 0;
     for (const auto g : *types) idle = std::max(idle, s.idle.idle_of(g));
     const auto wish = request_of(*j.spec);
-    const auto places = places_of_request(s.cluster, *j.spec, wish.gpus, all.types);
+    const auto places =
+        places_of_request(s.cluster, *j.spec, wish.gpus, named_types(s.cluster, all, wish));
     if (!places.anywhere()) idle = max_idle(s, *types, places);
     return because(kind::insufficient, "requests {} {}; {} are idle{}", wish.gpus,
                    wish.type.empty() ? "GPUs of one type" : wish.type, idle,

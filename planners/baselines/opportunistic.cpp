@@ -167,13 +167,10 @@ class opportunistic : public queue_policy {
                                             const job_view& j,
                                             const opportunistic_attempts& attempts,
                                             std::uint32_t max_tensor) {
-    std::optional<idle_index> restricted;
-    const auto& allowed = allowed_idle(c, idle, *j.spec, restricted);
     const auto next = attempts.next(j);
-    auto where = places_of_request(c, *j.spec, j.spec->gpus, attempts.types())
-                     .first(c, allowed, [&](const idle_index& some) {
-                       return fastest_idle(some, next.gpus, next.types);
-                     });
+    const auto places = places_of_request(c, *j.spec, j.spec->gpus, attempts.types());
+    auto where = job_rooms{c, *j.spec, places, idle}.first(
+        [&](const idle_index& some) { return fastest_idle(some, next.gpus, next.types); });
     if (!where) return {};
     auto how = split_for(c, *j.spec, *where, j.bytes_floor, max_tensor);
     return placed_plan{in_its_layout(j, std::move(how)), std::move(*where)};

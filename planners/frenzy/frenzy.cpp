@@ -80,7 +80,7 @@ class frenzy : public queue_policy {
         taken = out.size();
         if (idle->total_idle() == 0) break;
       }
-      if (auto start = place_allowed(s, *idle, *j))
+      if (auto start = place(s, *idle, *j))
         out.push_back(std::move(*start));
       else if (alike)
         verdict = verdicts::refused;
@@ -108,13 +108,6 @@ class frenzy : public queue_policy {
                    how.bytes_per_gpu / bytes_per_gb, idle.idle_above(how.bytes_per_gpu), what);
   }
 
-  static std::optional<decision> place_allowed(const snapshot& s, const idle_index& idle,
-                                               const job_view& j) {
-    std::optional<idle_index> allowed;
-    if (has_exact_gpus(*j.spec)) return place(s, idle, j);  // its plans have the types
-    return place(s, allowed_idle(s.cluster, idle, *j.spec, allowed), j);
-  }
-
   // HAS as printed knows neither links nor speeds. On scattered idle GPUs it would spread a tensor
   // group over slow links, and the job would hold its GPUs many times longer than planned. So: HAS,
   // but skips a placement whose GPUs are too far apart: a tensor group over several nodes
@@ -128,11 +121,12 @@ class frenzy : public queue_policy {
       return start_job(j.id, std::move(p->how), std::move(p->where));
     }
     const job_places places{s.cluster, *j.spec, *j.plans, j.bytes_floor};
+    const job_rooms rooms{s.cluster, *j.spec, places, idle};
     for (const auto& how : *j.plans) {
       const double bytes = how.bytes_per_gpu;
       if (bytes <= j.bytes_floor || idle.idle_above(bytes) < how.gpus()) continue;
-      auto where = places.first(
-          s.cluster, idle, [&](const idle_index& some) { return placement_of(s, some, j, how); });
+      auto where =
+          rooms.first([&](const idle_index& some) { return placement_of(s, some, j, how); });
       if (where) return start_job(j.id, how, std::move(*where));
     }
     return {};

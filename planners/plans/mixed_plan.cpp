@@ -33,9 +33,10 @@ std::optional<placed_plan> find_mixed_plan(const cluster& c, const idle_index& i
   std::optional<idle_index> restricted;
   const auto& allowed = allowed_idle(c, idle, *j.spec, restricted);
   const job_places places{c, *j.spec, *j.plans, j.bytes_floor};
+  const job_rooms rooms{c, *j.spec, places, idle};
   for (const auto& how : *j.plans) {
     if (!can_mix(j, how) || allowed.idle_above(how.bytes_per_gpu) < how.gpus()) continue;
-    auto where = places.first(c, allowed, [&](const idle_index& some) -> std::optional<allocation> {
+    auto where = rooms.first([&](const idle_index& some) -> std::optional<allocation> {
       auto found = best_fit(some, how.gpus(), some.types_above(how.bytes_per_gpu),
                             how.tensor_in_node ? how.tensor_parallel : 1);
       if (found.empty() || !accepts(found)) return {};

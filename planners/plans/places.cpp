@@ -7,7 +7,6 @@
 
 #include "messages/base/folds.hpp"
 #include "messages/base/refuse.hpp"
-#include "planners/plans/bounds.hpp"
 #include "planners/plans/exact_gpus.hpp"
 
 namespace troupe::planners {

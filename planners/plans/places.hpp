@@ -13,6 +13,7 @@
 #include "messages/domain/plan.hpp"
 #include "planners/cluster/gpu_pools.hpp"
 #include "planners/cluster/idle_index.hpp"
+#include "planners/plans/bounds.hpp"
 
 // Over which datacenters one job may be spread (docs/files.md, "Several datacenters"), under every
 // policy. All of its datacenters must be linked, each with each: the ranks of a program may all
@@ -69,6 +70,37 @@ class job_places {
 
  private:
   std::vector<datacenter_group> groups_;
+};
+
+/// The idle GPUs of each group that the job may use (allowed_idle): a quota is of a group then, and
+/// not used up by GPUs that the job cannot have beside these. Refers to `idle`.
+class job_rooms {
+ public:
+  job_rooms(const cluster& c, const job_spec& job, const job_places& places,
+            const idle_index& idle) {
+    if (places.anywhere()) only_ = &allowed_idle(c, idle, job, restricted_);
+    for (const auto& group : places.groups()) {
+      const auto here = idle_in(c, idle, group);
+      rooms_.push_back(allowed_idle(c, here, job, restricted_));
+    }
+  }
+  job_rooms(const job_rooms&) = delete;
+  job_rooms& operator=(const job_rooms&) = delete;
+
+  /// What `place(idle)` returns for the first of them for which that is not nothing.
+  template <class Place>
+  auto first(Place&& place) const {
+    using result = decltype(place(*only_));
+    if (only_) return place(*only_);
+    for (const auto& room : rooms_)
+      if (auto found = place(room)) return found;
+    return result{};
+  }
+
+ private:
+  std::optional<idle_index> restricted_;
+  const idle_index* only_ = nullptr;
+  std::vector<idle_index> rooms_;
 };
 
 /// For a job that is placed by its user's request: that number of GPUs of these types.

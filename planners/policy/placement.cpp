@@ -245,13 +245,14 @@ expected<placed_plan> place_in_group(const cluster& c, const idle_index& idle, c
 expected<placed_plan> place_pipelines(const cluster& c, const idle_index& all, const job_spec& job,
                                       bool as_wished, planning_budget& budget) {
   std::optional<idle_index> allowed;
-  const auto& idle = allowed_idle(c, all, job, allowed);
   const job_places places{c, job, true};
-  if (places.anywhere()) return place_in_group(c, idle, job, as_wished, budget);
+  if (places.anywhere())
+    return place_in_group(c, allowed_idle(c, all, job, allowed), job, as_wished, budget);
   std::optional<placed_plan> best;
   std::optional<reason> why;
   for (const auto& group : places.groups()) {
-    auto placed = place_in_group(c, idle_in(c, idle, group), job, as_wished, budget);
+    const auto here = idle_in(c, all, group);
+    auto placed = place_in_group(c, allowed_idle(c, here, job, allowed), job, as_wished, budget);
     if (placed && (!best || plan_score(job, *placed) < plan_score(job, *best)))
       best = std::move(*placed);
     if (!placed && (!why || placed.error().code == reason::kind::insufficient))

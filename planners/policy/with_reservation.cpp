@@ -1,6 +1,7 @@
 #include "planners/policy/with_reservation.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -133,8 +134,16 @@ class reserving_policy final : public wrapped_policy {
     remember(kept_, s, decisions, r);
     if (!r || !takes(s, decisions, *r)) return decisions;
     auto idle = s.idle;
+    auto waiting = s.waiting;
+    auto starts = starts_before(s, decisions, s.waiting.at(r->job));
+    for (const auto& d : starts) {
+      take(idle, d.where);
+      waiting.erase(d.job);
+    }
     take(idle, r->where);
-    return inner().decide(s.with(idle, s.waiting, s.running), random);
+    auto others = inner().decide(s.with(idle, waiting, s.running), random);
+    std::ranges::move(others, std::back_inserter(starts));
+    return starts;
   }
 
   reason why_waiting(const snapshot& s, job_id job) const override {
@@ -154,6 +163,22 @@ class reserving_policy final : public wrapped_policy {
   }
 
  private:
+  /// Jobs that come before the program start wherever GPUs are idle, its own included.
+  static std::vector<decision> starts_before(const snapshot& s,
+                                             const std::vector<decision>& decisions,
+                                             const job_view& program) {
+    std::vector<decision> starts;
+    auto idle = s.idle;
+    for (const auto& d : decisions) {
+      const bool here = std::ranges::all_of(
+          d.where, [&](const node_share& share) { return idle.idle(share.node) >= share.gpus; });
+      if (d.what != decision::kind::start || !d.with.empty() || d.after || !here) continue;
+      if (!comes_before(s, d.job, program)) continue;
+      take(idle, d.where);
+      starts.push_back(d);
+    }
+    return starts;
+  }
   /// "4 idle GPUs of e-0 are"
   std::string kept_text(const snapshot& s) const {
     constexpr std::size_t shown = 4;  // nodes

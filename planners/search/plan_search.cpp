@@ -174,12 +174,13 @@ expected<plan_search_result> search_plans(const cluster& c, const idle_index& al
                                           const job_spec& job, std::size_t wanted,
                                           planning_budget& budget) {
   std::optional<idle_index> allowed;
-  const auto& idle = allowed_idle(c, all, job, allowed);
   const job_places places{c, job, true};
-  if (places.anywhere()) return search{c, idle, job, wanted, budget}.run();
+  if (places.anywhere())
+    return search{c, allowed_idle(c, all, job, allowed), job, wanted, budget}.run();
   expected<plan_search_result> found = refuse(reason::kind::infeasible, "no GPU");
   for (const auto& group : places.groups()) {
-    const auto here = idle_in(c, idle, group);
+    const auto in_group = idle_in(c, all, group);
+    const auto& here = allowed_idle(c, in_group, job, allowed);
     if (here.total_idle() == 0) continue;
     auto more = search{c, here, job, wanted, budget}.run();
     if (!more || !found) {
