@@ -322,7 +322,13 @@ TEST_CASE("a program's nodes are of one datacenter where one has the GPUs") {
   idle_index idle{c};
   idle.set_idle(2, 0);
   idle.set_idle(3, 0);
-  CHECK(place_exact(c, idle, exact_program(8), how) == allocation{{0, 4}, {1, 4}});
+  // It waits for the one that is large enough, unless it may be spread and the two are linked.
+  CHECK(place_exact(c, idle, exact_program(8), how).empty());
+  auto across = exact_program(8);
+  across.across_datacenters = true;
+  CHECK(place_exact(c, idle, across, how).empty());
+  c.wan.push_back({0, 1, 40, 5, 0, 0, false});
+  CHECK(place_exact(c, idle, across, how) == allocation{{0, 4}, {1, 4}});
 }
 
 TEST_CASE("a program that no GPUs of the cluster can run is refused with what it needs") {

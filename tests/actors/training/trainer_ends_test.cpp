@@ -239,13 +239,13 @@ TEST_CASE("a training that is over has written its timeline, or says why it coul
   CHECK(end_with({}).empty());
 }
 
-TEST_CASE("a trainer whose directory has a newer lease stops, and says nothing about the job") {
+TEST_CASE("a training whose directory has a newer lease fails: another attempt would not help") {
   const troupe::test::scratch directory;
   REQUIRE(gpu::take_fence(directory.path(), lease + 1));
   trainer_fixture t{saved_in(directory, 2)};
   t.reports_at_end();
   REQUIRE(t.over());
-  CHECK(t.over()->how == part_report::state::stopped);
+  CHECK(t.over()->how == part_report::state::failed);
   CHECK(t.take<stage_setup>().empty());
 }
 
