@@ -167,7 +167,9 @@ std::optional<reason> frame_pump::unreadable(const lane& l, const frame& f) cons
 
 void frame_pump::refuse_frame(lane& l, const reason& why, std::size_t bytes) {
   discard(l, host_state::malformed, bytes);
-  if (is_client(l.peer)) write(l, encode(host_.self, l.peer, refusal{why}));
+  // Whatever is wrong with it: other codes are about the connection, which goes on.
+  const reason shown{reason::kind::malformed, why.text};
+  if (is_client(l.peer)) write(l, encode(host_.self, l.peer, refusal{shown}));
 }
 
 void frame_pump::on_batch(lane& l, zmq::message_t body) {
