@@ -87,7 +87,7 @@ class job_rooms {
   job_rooms(const job_rooms&) = delete;
   job_rooms& operator=(const job_rooms&) = delete;
 
-  /// What `place(idle)` returns for the first of them for which that is not nothing.
+  /// The value that `place(idle)` returns for the first of them for which it is not nothing.
   template <class Place>
   auto first(Place&& place) const {
     using result = decltype(place(*only_));

@@ -224,7 +224,8 @@ void oracle::on(const lease_revoked& e) {
   const auto word = actors::word_of(e);
   if (!it->second.why || word == end_word::cancelled) it->second.why = word;
   const auto& j = jobs_.at(it->second.granted.job);
-  if (e.why == lease_outcome::preempted && is_program(j.spec) && !j.spec.elastic && !j.suspended)
+  if (e.why == lease_outcome::preempted && word != end_word::node_stopped && is_program(j.spec) &&
+      !j.spec.elastic && !j.suspended)
     fail("lease {} of program {} is revoked ({}), which nobody may stop", e.lease,
          it->second.granted.job, e.detail);
 }

@@ -37,7 +37,7 @@ void oracle::count_loss(const lease_view& l, job_view& j, double at_s, bool prog
   const bool long_enough = is_program(j.spec) && at_s - l.granted.at_s >= proof_s;
   if (progress || long_enough)
     j.losses = 0;
-  else if (*l.why == end_word::lost_node)
+  else if (blame_of(*l.why) == blame::node)
     ++j.losses;
 }
 
