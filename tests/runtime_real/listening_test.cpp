@@ -353,10 +353,9 @@ TEST_CASE("credit is returned by frames or by bytes, also for malformed and forg
     c.send_parts({std::string(f.size() - 10, '?'), std::string(10, '?')});
     CHECK(c.receive_a<credit>().frames == 1);
     CHECK(c.receive_a<refusal>().why.code == reason::kind::malformed);
-    const auto half = f.size() / 2;
-    c.send_parts({std::string(half, '?'), ""});
+    c.send_parts({std::string(f.size() / 2, '?'), ""});
     CHECK(c.receive_a<refusal>().why.code == reason::kind::malformed);
-    c.send_parts({std::string(f.size() - half, '?'), ""});
+    c.send_parts({std::string(f.size() - f.size() / 2, '?'), ""});
     CHECK(c.receive_a<credit>().frames == 2);
     CHECK(c.receive_a<refusal>().why.code == reason::kind::malformed);
   }
