@@ -187,7 +187,9 @@ class reserving_policy final : public wrapped_policy {
       names += (i > 0 ? ", " : "") + s.cluster.nodes[kept_->where[i].node].name;
     if (kept_->where.size() > shown)
       names += fmt::format(" and {} more nodes", kept_->where.size() - shown);
-    const auto n = total_gpus(kept_->where);
+    // Jobs that come before the program may have had some of them since.
+    std::uint32_t n = 0;
+    for (const auto& share : kept_->where) n += std::min(share.gpus, s.idle.idle(share.node));
     return fmt::format("{} idle GPU{} of {} {}", n, n == 1 ? "" : "s", names,
                        n == 1 ? "is" : "are");
   }

@@ -373,7 +373,8 @@ TEST_CASE("a job of a higher priority gets the GPUs of elastic programs that hav
     carry_out(s, decisions);
     CHECK(s.running.contains(3) == (priority > 0));
     if (priority == 0)
-      CHECK(has_facts(by->why_waiting(s.view(), 3).text, {"began lately", "left alone"}));
+      CHECK(
+          has_facts(by->why_waiting(s.view(), 3).text, {"needs 4", "began lately", "left alone"}));
   }
 }
 

@@ -132,7 +132,14 @@ class oracle {
     std::vector<choice> found;
     enumerate(0, now, [&] {
       std::vector<double> costs;
-      for (std::size_t at = 0; at < order_.size(); ++at) costs.push_back(cost(at, now));
+      // Of each priority those that stay as they are come first.
+      for (std::size_t from = 0; from < order_.size();) {
+        auto to = from;
+        while (to < order_.size() && priority(order_[to]) == priority(order_[from])) ++to;
+        for (auto at = from; at < to; ++at)
+          if (pinned(order_[at])) costs.push_back(stays(order_[at], now) ? 0 : 1);
+        for (; from < to; ++from) costs.push_back(cost(from, now));
+      }
       if (best.empty() || costs < best) best = costs, found = now;
     });
     while (const auto next = best_change(found)) found = *next;
@@ -140,6 +147,10 @@ class oracle {
   }
 
   bool pinned(std::size_t i) const { return runs(i) && (keep_ || settles(i)); }
+  bool stays(std::size_t i, const std::vector<choice>& all) const {
+    return pinned(i) && all[i] == x_.contenders[i].present;
+  }
+  int priority(std::size_t i) const { return x_.jobs[i].spec->priority; }
   double weight(const gpu_pool& p) const { return speed(p) * double(p.nodes.size() * p.node_gpus); }
   bool uses(std::size_t i, std::uint32_t pool) const {
     const auto& options = x_.tables[i].options;  // none: on GPUs of several pools
@@ -242,7 +253,7 @@ class oracle {
   // The cost of the job at this place of the order; without an option it is beyond all others.
   double cost(std::size_t at, const std::vector<choice>& all) const {
     const auto i = order_[at];
-    if (pinned(i)) return 0;
+    if (stays(i, all)) return 0;
     if (!all[i]) return 1e300;
     const auto& o = x_.tables[i].options[*all[i]];
     const std::vector<std::size_t> behind(order_.begin() + std::ptrdiff_t(at) + 1, order_.end());
@@ -255,7 +266,11 @@ class oracle {
       if (can_be_placed(now)) visit();
       return;
     }
-    if (pinned(i)) {
+    // Only for a job of a higher priority does one that settles not stay as it is.
+    const bool yields = !keep_ && std::ranges::any_of(order_, [&](std::size_t other) {
+      return priority(other) > priority(i);
+    });
+    if (pinned(i) && !yields) {
       now[i] = x_.contenders[i].present;
       enumerate(i + 1, now, visit);
       now[i] = {};
