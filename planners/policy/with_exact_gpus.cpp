@@ -51,7 +51,8 @@ class exact_gpus_policy final : public wrapped_policy {
     if (auto never = why_never(j)) return *never;
     if (place_exact(s.cluster, s.idle, j)) return inner().why_waiting(s, job);
     auto why = why_too_few(s, j);
-    // What the policy alone knows: that running jobs are not stopped for it yet, and until when.
+    // The reason: what the policy alone knows: that running jobs are not stopped for it yet, and
+    // until when.
     const auto own = inner().why_waiting(s, job).text;
     if (const auto clause = own.find(" began lately"); clause != own.npos)
       why += own.substr(own.rfind("; ", clause));

@@ -132,7 +132,7 @@ class oracle {
     std::vector<choice> found;
     enumerate(0, now, [&] {
       std::vector<double> costs;
-      // Of each priority those that stay as they are come first.
+      // For each priority those that stay as they are come first.
       for (std::size_t from = 0; from < order_.size();) {
         auto to = from;
         while (to < order_.size() && priority(order_[to]) == priority(order_[from])) ++to;
