@@ -279,15 +279,14 @@ void oracle::on(const part_ended& e) {
   const bool over =
       std::all_of(l.parts.begin(), l.parts.end(), [](const part_view& x) { return x.released; });
   if (over)
-    close(e.lease);
+    close(e.lease, e.at_s);
   else if (e.outcome != lease_outcome::succeeded && !l.revoked)
     owed_ = e.lease;
 }
 
 /// The lease is over. If its job goes on, then from what every part of it is credited with.
-void oracle::close(lease_id id) {
+void oracle::close(lease_id id, double ended_s) {
   const auto& l = leases_.at(id);
-  const double ended_s = now_s_;
   auto min = std::numeric_limits<std::uint64_t>::max();
   for (const auto& p : l.parts) min = std::min(min, p.credited);
   auto& job = jobs_.at(l.granted.job);

@@ -118,7 +118,8 @@ class oracle {
   bool job_runs(job_id id, lease_id except, lease_id* lease) const;
   std::uint64_t done_by(const part_view& p, const lease_granted& g) const;
   void check_saved(const part_ended& e, const lease_view& l, const part_view& p);
-  void close(lease_id id);
+  /// `ended_s`: the journal's time, as the grant's: a controller's clock and the world's differ.
+  void close(lease_id id, double ended_s);
   void note_why(lease_view& l, const part_ended& e);
   static void count_loss(const lease_view& l, job_view& j, double at_s, bool progress);
   void check_counts(const actors::ledger& book);

@@ -46,8 +46,7 @@ void oracle::check_counts(const actors::ledger& book) {
   for (const auto& [id, j] : jobs_) {
     const auto* known = book.job(id);
     if (!known || j.members) continue;
-    // Not equal: the ledger also counts a node that was lost while its lease was being stopped.
-    if (known->losses < j.losses)
+    if (known->losses != j.losses)
       fail("job {} has lost its node {} times in a row by its ends, and the ledger counts {}", id,
            j.losses, known->losses);
     const bool too_often = known->state == job_state::failed && known->word == end_word::lost_node;
