@@ -380,13 +380,13 @@ TEST_CASE("the CUDA kernel for AdamW agrees with double precision, and has the C
   auto bare = how;
   bare.decay = 0;
   exact.adamw(w.data() + 600, m1.data() + 600, v.data() + 600, g.data() + 600, 400, bare);
-  const auto copy = [](const auto& a) { return std::vector<float>(a.data(), a.data() + n); };
+  const auto copy = [](const auto& a) { return std::vector<float>(a.host(), a.host() + n); };
   struct {
     std::vector<float> w, m, v;
   } on_cpu{copy(wf), copy(mf), copy(vf)};
   const auto& cpu = gpu::cpu::float_kernels();
-  cpu.adamw(on_cpu.w.data(), on_cpu.m.data(), on_cpu.v.data(), gf.data(), 600, how);
-  cpu.adamw(on_cpu.w.data() + 600, on_cpu.m.data() + 600, on_cpu.v.data() + 600, gf.data() + 600,
+  cpu.adamw(on_cpu.w.data(), on_cpu.m.data(), on_cpu.v.data(), gf.host(), 600, how);
+  cpu.adamw(on_cpu.w.data() + 600, on_cpu.m.data() + 600, on_cpu.v.data() + 600, gf.host() + 600,
             400, bare);
   halves copies(1100);
   array<double> norms(2), norm_made(1);
@@ -398,9 +398,9 @@ TEST_CASE("the CUDA kernel for AdamW agrees with double precision, and has the C
   CHECK(distance(vf, v) < 1e-6);
   CHECK(gf[0] == 0);
   CHECK(gf[999] == 0);
-  CHECK(std::equal(on_cpu.w.begin(), on_cpu.w.end(), wf.data()));
-  CHECK(std::equal(on_cpu.m.begin(), on_cpu.m.end(), mf.data()));
-  CHECK(std::equal(on_cpu.v.begin(), on_cpu.v.end(), vf.data()));
+  CHECK(std::equal(on_cpu.w.begin(), on_cpu.w.end(), wf.host()));
+  CHECK(std::equal(on_cpu.m.begin(), on_cpu.m.end(), mf.host()));
+  CHECK(std::equal(on_cpu.v.begin(), on_cpu.v.end(), vf.host()));
   CHECK(copies[8].bits == to_bf16(wf[0]).bits);
   CHECK(copies[640].bits == to_bf16(wf[600]).bits);
   halves again(1100);
