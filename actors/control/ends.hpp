@@ -43,38 +43,24 @@ constexpr end_word word_of(lease_outcome o) {
   return end_word::exit;
 }
 
-/// The outcome of an end with this word.
+/// The outcome of an end with this word. Beside the words that are outcomes themselves it follows
+/// from who is to blame.
 constexpr lease_outcome outcome_of(end_word w) {
-  switch (w) {
-    case end_word::finished:
-      return lease_outcome::succeeded;
-    case end_word::exit:
-    case end_word::signal:
-    case end_word::start_failed:
-    case end_word::diverged:
-    case end_word::rank_wait:
-    case end_word::time_limit:
-    case end_word::deadline:
-    case end_word::infeasible:
+  for (const auto o : {lease_outcome::succeeded, lease_outcome::out_of_memory,
+                       lease_outcome::cancelled, lease_outcome::preempted})
+    if (word_of(o) == w) return o;
+  switch (blame_of(w)) {
+    case blame::job:
       return lease_outcome::failed;
-    case end_word::out_of_memory:
-      return lease_outcome::out_of_memory;
-    case end_word::lost_node:
-    case end_word::not_started:
+    case blame::node:
       return lease_outcome::lost;
-    case end_word::cancelled:
-      return lease_outcome::cancelled;
-    case end_word::suspended:
-    case end_word::requeued:
-    case end_word::moved:
-    case end_word::drained:
-    case end_word::node_stopped:
-    case end_word::removed:
-    case end_word::preempted:
-    case end_word::merged:
+    case blame::people:
+    case blame::policy:
       return lease_outcome::preempted;
+    case blame::nobody:
+      break;
   }
-  return lease_outcome::failed;
+  return lease_outcome::succeeded;
 }
 
 /// The word as a field beside an outcome: none if that implies it.

@@ -22,16 +22,34 @@ namespace {
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
-/// Jobs in the order in which they are served (rule 1): by priority, overdue ones first, then by
-/// the work left. The least work first minimizes the average completion time on one server; an
-/// overdue job goes before shorter ones, so that a stream of them cannot starve it. A heap whose
-/// front is sorted only as far as it is read: GPUs are gone long before a long queue is.
+/// A job's place in the order in which jobs are served (rule 1): by priority, overdue ones first,
+/// then by the work left. The least work first minimizes the average completion time on one server;
+/// an overdue job goes before shorter ones, so that a stream of them cannot starve it.
+struct service_rank {
+  std::int32_t priority = 0;
+  bool overdue = false;
+  double work = 0;  // seconds of a GPU of the fastest type
+  const contender* who = nullptr;
+
+  service_rank(const contender& x, double now_s, const troupe_options& o)
+      : priority{x.job->spec->priority},
+        overdue{is_overdue(x, now_s, o)},
+        work{x.work()},
+        who{&x} {}
+  /// Is it served later?
+  bool operator<(const service_rank& b) const {
+    return std::tuple(priority, overdue, b.work, b.who->job->id) <
+           std::tuple(b.priority, b.overdue, work, who->job->id);
+  }
+};
+
+/// Jobs in the order in which they are served. A heap whose front is sorted only as far as it is
+/// read: GPUs are gone long before a long queue is.
 class service_order {
  public:
   service_order(const std::vector<contender>& contenders, double now_s, const troupe_options& o) {
     all_.reserve(contenders.size());
-    for (const auto& x : contenders)
-      all_.push_back({x.job->spec->priority, is_overdue(x, now_s, o), x.work(), &x});
+    for (const auto& x : contenders) all_.emplace_back(x, now_s, o);
     std::make_heap(all_.begin(), all_.end());
     heap_size_ = all_.size();
   }
@@ -44,22 +62,11 @@ class service_order {
   }
   /// Those from the i-th on, in any order.
   auto from(std::size_t i) const {
-    return std::span{all_}.first(all_.size() - i) | std::views::transform(&ranked::who);
+    return std::span{all_}.first(all_.size() - i) | std::views::transform(&service_rank::who);
   }
 
  private:
-  struct ranked {
-    std::int32_t priority = 0;
-    bool overdue = false;
-    double work = 0;  // seconds of a GPU of the fastest type
-    const contender* who = nullptr;
-
-    bool operator<(const ranked& b) const {
-      return std::tuple(priority, overdue, b.work, b.who->job->id) <
-             std::tuple(b.priority, b.overdue, work, who->job->id);
-    }
-  };
-  std::vector<ranked> all_;
+  std::vector<service_rank> all_;
   std::size_t heap_size_ = 0;  // elements behind it are sorted, the first job last
 };
 
@@ -89,19 +96,19 @@ class assigner {
     first_ = contenders.data();
     pinned_.assign(contenders.size(), false);
     out_.reserve(contenders.size());
-    std::vector<const contender*> settling;
+    std::vector<service_rank> settling;
     for (const auto& x : contenders)
-      if (x.runs() && (keep || is_settling(x))) settling.push_back(&x);
-    if (!keep) std::ranges::stable_sort(settling, std::greater{}, priority_of);
+      if (x.runs() && (keep || is_settling(x))) settling.emplace_back(x, now_s_, o_);
+    if (!keep) std::sort(settling.rbegin(), settling.rend());  // else there is room for all
     auto to_pin = settling.begin();
     std::size_t served = 0;
     for (; served < order.size(); ++served) {
       // Settling binds jobs of the same priority and of lower ones: the others are served before,
       // and one of those whose very GPUs they got has no claim to others.
       const auto& next = order.at(served);
-      for (; to_pin != settling.end() && (keep || priority_of(*to_pin) >= priority_of(&next));
+      for (; to_pin != settling.end() && (keep || to_pin->priority >= next.job->spec->priority);
            ++to_pin)
-        if (served == 0 || free_.has((*to_pin)->job->where)) pin(**to_pin);
+        if (served == 0 || free_.has(to_pin->who->job->where)) pin(*to_pin->who);
       if (is_full()) break;
       behind.remove(next);
       if (!is_pinned(next)) serve(next, order.size() - served - 1, behind);
@@ -123,7 +130,6 @@ class assigner {
     return restart_of(c_, *x.job) * (x.runs() ? o_.stop_cost : 1);
   }
 
-  static std::int32_t priority_of(const contender* x) { return x->job->spec->priority; }
   bool is_settling(const contender& x) const { return planners::is_settling(c_, x, now_s_, o_); }
 
   bool is_full() const {
