@@ -17,6 +17,14 @@ if has_torch:
     torch.set_num_threads(1)
 
 
+wide = """
+class Wide(nn.Linear):
+    def __init__(self, *args): super().__init__(*args, dtype=torch.float64)
+    def forward(self, x): return super().forward(x.double())
+def model(): return [troupe.Layer(Wide, 4, 8), nn.Tanh(), troupe.Layer(Wide, 8, 3)]
+"""
+
+
 class Resumes(Programs):
     """For tests of trainings that end after some iterations and go on from their checkpoint."""
 
@@ -65,6 +73,18 @@ class Resumed(Resumes):
             for cuts in ((), (2,)):
                 with self.subTest(name, cuts=cuts):
                     self.three_and_three(program, *cuts)
+
+    def test_64_bits_and_references_that_no_pickle_has_are_saved_or_made_again(self):
+        """NAdam has a number of 32 bits beside states of 64; a cyclic schedule refers weakly to its own function."""
+        cyclic = "L.CyclicLR(optimizer, 0.01, 0.1, 2, cycle_momentum=False%s)"
+        for text, schedule in (("torch.optim.NAdam(parameters, betas=(0.9, 0.99), lr=0.01)", cyclic % ""),
+                               (sgd, cyclic % ", mode='exp_range', gamma=0.9"),
+                               (sgd, cyclic % ", scale_fn=lambda x: 0.5 ** x")):
+            program = self.of(text, schedule, wide)
+            with self.subTest(text, schedule=schedule):
+                self.assertEqual(describe(program.path)["refusals"], [])
+                resumed = self.three_and_three(program, 2, first=1, then=())
+                self.assertEqual({t.dtype for t in resumed.weights().values()}, {torch.float64})
 
     def test_another_cut_goes_on_with_the_same_bits(self):
         for name in ("Lookahead", "Averaging", "Both", "Schedule-free", "Factored", "Late", "Noisy", "groups"):
