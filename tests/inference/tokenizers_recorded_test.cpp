@@ -23,7 +23,7 @@ json recorded() {
 }
 
 /// The text as clients see it: bytes that are not UTF-8 are replaced.
-std::string streamed(const tokenizer& t, const token_list& tokens) {
+std::string as_seen(const tokenizer& t, const token_list& tokens) {
   utf8_stream utf8;
   std::string text;
   for (std::size_t i = 0; i < tokens.size(); ++i) text += utf8.add(t.text_of(tokens[i], i == 0));
@@ -41,7 +41,7 @@ TEST_CASE("added tokens pass through the decoder as in Hugging Face's tokenizers
     for (const auto& c : one.at("cases")) {
       const auto tokens = c[0].get<token_list>();
       INFO(one.at("name") << ": " << c[0].dump());
-      CHECK(streamed(*t, tokens) == c[1].get<std::string>());
+      CHECK(as_seen(*t, tokens) == c[1].get<std::string>());
       ++cases;
     }
   }
