@@ -127,7 +127,7 @@ std::string rope_type_of(config_reader& inner) {
   return type;
 }
 
-// Of the scalings linear and Llama 3's are computed (rotary.cpp). A key that the type does not use
+// Linear scaling and that of Llama 3 are computed (rotary.cpp). A key that the type does not use
 // is refused, since another reader may compute with it.
 void read_rope_object(config_reader& inner, inference_model& m) {
   inner.number("rope_theta", m.rope_theta, 1, 1e15);

@@ -3,14 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
-#include <fstream>
 #include <string_view>
 #include <system_error>
 
 #include "gpu/files/json_file.hpp"
 #include "messages/admission/admission.hpp"
+#include "messages/base/untrusted_file.hpp"
 
 namespace troupe::gpu {
 
@@ -40,10 +39,10 @@ bool is_hub_name(const std::string& name) {
 }
 
 bool begins_with(const fs::path& file, std::string_view sign) {
-  std::ifstream in{file, std::ios::binary};
-  std::array<char, 4> bytes{};
-  in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  return in && std::string_view{bytes.data(), bytes.size()} == sign;
+  const auto opened = untrusted_file::open(file.string());
+  if (!opened) return false;
+  const auto piece = opened->piece(0, sign.size());
+  return piece && piece->bytes == sign;
 }
 
 std::string what_file(const fs::path& file) {

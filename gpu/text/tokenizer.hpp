@@ -50,7 +50,7 @@ class tokenizer {
 /// and for a tokenizer with tokens beyond the vocabulary.
 expected<std::unique_ptr<tokenizer>> open_tokenizer(const std::filesystem::path& folder,
                                                     std::uint32_t vocabulary);
-/// What such a folder without a tokenizer has instead, as the end of a sentence about it: "has no
+/// The end of a sentence about such a folder without a tokenizer, with what it has instead: "has no
 /// tokenizer (...), only tokenizer.model, ...".
 std::string missing_tokenizer_text(const std::filesystem::path& folder);
 /// The tokenizer of vocab.json and merges.txt, whether or not there is a tokenizer.json.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What Python says of characters: normal form C, cases, classes, and how floats are written.
+"""Python's view of characters: normal form C, cases, classes, and how floats are written.
 
 usage: characters_reference.py OUT
 Writes one JSON object to OUT. Exit status 77: this Python knows characters of a later Unicode than the tests compare.

@@ -20,7 +20,7 @@ using nlohmann::json;
 
 namespace {
 
-/// What Python says of characters; null: there is no Python, or it has a later Unicode.
+/// Python's view of characters; null: there is no Python, or it has a later Unicode.
 const json& of_python() {
   static const json all = [] {
     const auto out = temporary_folder() / "characters.json";

@@ -1,4 +1,4 @@
-// What Hugging Face's tokenizers make of small cases, written to tokenizers_recorded.json beside this file.
+// Results of Hugging Face's tokenizers for small cases, written to tokenizers_recorded.json beside this file.
 //
 // usage: node tokenizers_recorded.mjs NODE_MODULES
 // Needs npm's tokenizers, the library itself behind node (0.23.2 made the file).

@@ -16,7 +16,7 @@ using nlohmann::json;
 
 namespace {
 
-/// What tokenizers_recorded.mjs wrote.
+/// The results that tokenizers_recorded.mjs wrote.
 json recorded() {
   std::ifstream in{std::string{source_dir()} + "/tests/inference/tokenizers_recorded.json"};
   return json::parse(in);
