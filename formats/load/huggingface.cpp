@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <system_error>
 
@@ -48,6 +49,23 @@ void read_llama(map_reader& map, const value& v, const std::string& type, model&
   if (given(v, "attention_bias")) map.read("attention_bias", m.qkv_bias);
   m.output_bias = m.qkv_bias;
   if (given(v, "mlp_bias")) map.read("mlp_bias", m.mlp_bias);
+}
+
+/// Linear scaling divides positions by its factor, so that as many more fit.
+void lengthen_context(findings& found, const value& v, model& m) {
+  const auto is_linear = [](const value& rope, std::string_view key) {
+    return given(rope, key) && rope.items[rope.index_of(key)].text == "linear";
+  };
+  double factor = 1;
+  for (const std::string key : {"rope_scaling", "rope_parameters"}) {
+    if (!given(v, key)) continue;
+    const auto& rope = v.items[v.index_of(key)];
+    if (!is_linear(rope, "rope_type") && !is_linear(rope, "type")) continue;
+    map_reader{found, rope, key}.read("factor", factor, {1, 1e6});
+  }
+  const auto context = std::floor(m.sequence * factor);
+  m.sequence =
+      static_cast<std::uint32_t>(std::min(context, static_cast<double>(admission::max_sequence)));
 }
 
 /// Patches and the class token; classes instead of a vocabulary.
@@ -114,7 +132,10 @@ model read_huggingface(findings& found, const value& v) {
     m.tied_head = m.family != "llama";
     if (given(v, "tie_word_embeddings")) map.read("tie_word_embeddings", m.tied_head);
   }
-  if (m.family == "llama") read_llama(map, v, type, m);
+  if (m.family == "llama") {
+    read_llama(map, v, type, m);
+    lengthen_context(found, v, m);
+  }
   check_model(found, m, map.line(keys.heads), "");
   return m;
 }

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <system_error>
 
+#include "messages/base/python_numbers.hpp"
 #include "messages/base/utf8.hpp"
 
 namespace troupe::formats {
@@ -121,10 +122,10 @@ expected<std::string> read_text(const fs::path& file, std::size_t limit_bytes) {
 }
 
 // By extension and not by content: a JSON file is also YAML, but the JSON parser has better errors
-// for it.
+// for it. Files of models are written by Python, whose numbers need not be JSON's.
 expected<value> load_value(const fs::path& file) {
   return read_text(file).and_then([&](const std::string& text) {
-    return file.extension() == ".json" ? parse_json(file.string(), text)
+    return file.extension() == ".json" ? parse_json(file.string(), with_quoted_python_numbers(text))
                                        : parse_yaml(file.string(), text);
   });
 }

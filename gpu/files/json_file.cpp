@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "messages/admission/admission.hpp"
+#include "messages/base/python_numbers.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/untrusted_file.hpp"
 
@@ -109,7 +110,38 @@ expected<nlohmann::json> parse(std::string_view text, const std::filesystem::pat
   return all;
 }
 
-// The size limit holds while the file is read, so a file that grows meanwhile is refused as well.
+/// The line in which a text stops to be JSON; 0: it is JSON.
+class wrong_line final : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  explicit wrong_line(std::string_view text) : text_{text} {
+    nlohmann::json::sax_parse(text, this);
+  }
+  std::size_t number() const { return number_; }
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_array(std::size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool start_object(std::size_t) override { return true; }
+  bool end_object() override { return true; }
+  bool key(string_t&) override { return true; }
+  bool parse_error(std::size_t byte, const std::string&,
+                   const nlohmann::json::exception&) override {
+    const auto before = text_.substr(0, byte == 0 ? 0 : byte - 1);
+    number_ = 1 + static_cast<std::size_t>(std::ranges::count(before, '\n'));
+    return false;
+  }
+
+ private:
+  std::string_view text_;
+  std::size_t number_ = 0;
+};
+
 }  // namespace
 
 std::string text_of(const nlohmann::ordered_json& d) {
@@ -127,6 +159,7 @@ expected<nlohmann::json> parse_json_of_unique_names(std::string_view text,
   return parse(text, file, &names);
 }
 
+// The size limit holds while the file is read, so a file that grows meanwhile is refused as well.
 expected<nlohmann::json> read_json_file(const std::filesystem::path& file,
                                         std::size_t limit_bytes) {
   const auto text = read_file(file.string(), limit_bytes);
@@ -139,6 +172,26 @@ expected<nlohmann::json> read_json_file_if_any(const std::filesystem::path& file
   std::error_code error;
   if (!std::filesystem::exists(file, error)) return nlohmann::json{};
   return read_json_file(file, limit_bytes);
+}
+
+// A text that is too deep for a parser is refused before the line is looked for.
+expected<nlohmann::json> read_python_json_file(const std::filesystem::path& file,
+                                               std::size_t limit_bytes) {
+  const auto text = read_file(file.string(), limit_bytes);
+  if (!text) return refuse(text.error());
+  const auto plain = with_quoted_python_numbers(*text);
+  auto all = parse(plain, file);
+  if (all || extent_of(plain).depth > max_depth || extent_of(plain).values > max_values) return all;
+  const auto line = wrong_line{plain}.number();
+  if (line == 0) return all;
+  return refuse(all.error().code, "{}, by its line {}", all.error().text, line);
+}
+
+expected<nlohmann::json> read_python_json_file_if_any(const std::filesystem::path& file,
+                                                      std::size_t limit_bytes) {
+  std::error_code error;
+  if (!std::filesystem::exists(file, error)) return nlohmann::json{};
+  return read_python_json_file(file, limit_bytes);
 }
 
 }  // namespace troupe::gpu

@@ -27,6 +27,14 @@ expected<nlohmann::json> read_json_file(const std::filesystem::path& file, std::
 expected<nlohmann::json> read_json_file_if_any(const std::filesystem::path& file,
                                                std::size_t limit_bytes);
 
+/// The same of a file that Python has written or would read: the words NaN, Infinity and -Infinity,
+/// and numbers beyond the range of a double, are there as texts, so that a reader of a number
+/// refuses them and others pass them over. The error names the line.
+expected<nlohmann::json> read_python_json_file(const std::filesystem::path& file,
+                                               std::size_t limit_bytes);
+expected<nlohmann::json> read_python_json_file_if_any(const std::filesystem::path& file,
+                                                      std::size_t limit_bytes);
+
 /// A document as a file's text. Bytes that are not UTF-8, such as of a name from elsewhere, are
 /// replaced: nlohmann's default would throw.
 std::string text_of(const nlohmann::ordered_json& d);

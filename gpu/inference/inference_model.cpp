@@ -2,7 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+#include <span>
+
 #include "gpu/files/json_file.hpp"
+#include "gpu/inference/known_keys.hpp"
+#include "gpu/inference/other_formats.hpp"
 #include "messages/admission/admission.hpp"
 #include "messages/base/absolute_path.hpp"
 
@@ -22,6 +28,8 @@ class config_reader {
     const auto found = all_.find(key);
     return found == all_.end() || found->is_null() ? nullptr : &*found;
   }
+  /// Is it there, if only as null?
+  bool has(const char* key) const { return all_.contains(key); }
   void whole(const char* key, std::uint32_t& out, std::uint32_t low, std::uint32_t high,
              bool required = false) {
     const auto* j = find(key);
@@ -70,6 +78,13 @@ class config_reader {
   void add(const reason& why) {
     if (good()) problem_ = why;
   }
+  /// Refuses all keys but these, unless their value is null or the neutral one.
+  void only(std::span<const std::string_view> known, const std::string& otherwise) {
+    for (const auto& [key, value] : all_.items())
+      if (std::ranges::find(known, key) == known.end() && !value.is_null() &&
+          !is_neutral_rope_key(key, value))
+        return fail(admission::shown(key).c_str(), &value, otherwise);
+  }
   bool good() const { return !problem_; }
   const reason& problem() const { return *problem_; }
   const std::string& file() const { return file_; }
@@ -101,21 +116,22 @@ void read_gpt2(config_reader& c, inference_model& m) {
   if (m.norm_epsilon != 1e-5) c.fail("layer_norm_epsilon", c.find("layer_norm_epsilon"), "1e-05");
   c.must_be("scale_attn_weights", true);
   c.must_be("scale_attn_by_inverse_layer_idx", false);
-  c.must_be("add_cross_attention", false);
 }
 
-// Older files have rope_theta beside rope_scaling, newer ones both in rope_parameters; `type` is
-// the older name of `rope_type`. Of the scalings linear and Llama 3's are computed (rotary.cpp).
-void read_rope(config_reader& c, inference_model& m) {
-  const char* key = c.find("rope_parameters") ? "rope_parameters" : "rope_scaling";
-  c.number("rope_theta", m.rope_theta, 1, 1e15);
-  const auto* j = c.find(key);
-  if (!j) return;
-  if (!j->is_object()) return c.fail(key, j, "an object or null");
-  config_reader inner{*j, fmt::format("{}: {}", c.file(), key)};
+/// `type` is the older name of `rope_type`; readers differ about which one counts.
+std::string rope_type_of(config_reader& inner) {
+  const auto older = inner.word("type", "default");
+  const auto type = inner.word("rope_type", older);
+  if (inner.find("type") && type != older)
+    inner.fail("type", inner.find("type"), fmt::format("\"{}\", as rope_type", type));
+  return type;
+}
+
+// Linear scaling and that of Llama 3 are computed (rotary.cpp). A key that the type does not use
+// is refused, since another reader may compute with it.
+void read_rope_object(config_reader& inner, inference_model& m) {
   inner.number("rope_theta", m.rope_theta, 1, 1e15);
-  inner.must_be("partial_rotary_factor", 1.0);
-  const auto type = inner.word("rope_type", inner.word("type", "default"));
+  const auto type = rope_type_of(inner);
   const bool llama3 = type == "llama3";
   if (llama3 || type == "linear") {
     m.rope.what = llama3 ? rope_scaling::kind::llama3 : rope_scaling::kind::linear;
@@ -131,21 +147,68 @@ void read_rope(config_reader& c, inference_model& m) {
     if (inner.good() && m.rope.high_frequency_factor <= m.rope.low_frequency_factor)
       inner.fail("high_freq_factor", inner.find("high_freq_factor"), "more than low_freq_factor");
   }
-  if (!inner.good()) c.add(inner.problem());
+  const bool untyped = !inner.find("rope_type") && !inner.find("type");
+  inner.only(rope_keys(type), untyped ? "a rope_type that uses it"
+                                      : fmt::format("none: '{}' does not use it", type));
+}
+
+// Older files have rope_theta beside rope_scaling, newer ones both in rope_parameters. Which of
+// them counts if both are there depends on the reader, so they must mean the same.
+void read_rope(config_reader& c, inference_model& m) {
+  c.number("rope_theta", m.rope_theta, 1, 1e15);
+  auto scaled = m;
+  bool second = false;
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const auto* j = c.find(key);
+    if (!j) continue;
+    if (!j->is_object()) return c.fail(key, j, "an object or null");
+    config_reader inner{*j, fmt::format("{}: {}", c.file(), key)};
+    auto one = m;
+    read_rope_object(inner, one);
+    if (!inner.good()) return c.add(inner.problem());
+    if (second && (one.rope != scaled.rope || one.rope_theta != scaled.rope_theta))
+      return c.fail(key, j, "what rope_scaling says");
+    scaled = std::move(one);
+    second = true;
+  }
+  m = std::move(scaled);
+  // Positions are divided by the factor, so as many more fit; Llama 3's already counts them.
+  if (m.rope.what != rope_scaling::kind::linear) return;
+  const auto context = std::floor(m.positions * m.rope.factor);
+  if (context > admission::max_sequence)
+    return c.refuse_with("{} positions, scaled by a factor of {:g}: expected at most {}",
+                         m.positions, m.rope.factor, admission::max_sequence);
+  m.positions = static_cast<std::uint32_t>(context);
+}
+
+/// May a layer attend within a window? By transformers, none of Llama does; Mistral's all do, and
+/// Qwen2's from layer max_window_layers on. layer_types says it for each layer.
+bool has_windows(config_reader& c, const std::string& type, const inference_model& m) {
+  bool used = type == "mistral";
+  c.flag("use_sliding_window", used);
+  if (type == "llama") return false;
+  if (type != "qwen2") return used;
+  std::uint32_t first = 28;  // the default of transformers
+  c.whole("max_window_layers", first, 0, admission::max_layers);
+  return used && !c.find("layer_types") && first < m.layers;
 }
 
 /// A window that ends before the context does changes what later positions attend to.
-void check_window(config_reader& c, const inference_model& m, bool used) {
-  std::uint32_t window = m.positions;
+void check_window(config_reader& c, const std::string& type, const inference_model& m) {
+  const bool used = has_windows(c, type, m);
+  std::uint32_t window = c.has("sliding_window") || type == "llama" ? m.positions : 4096;
   c.whole("sliding_window", window, 0, admission::max_sequence);
   if (used && window < m.positions)
     c.refuse_with(
-        "sliding_window: found {}, expected null or at least max_position_embeddings ({}): "
-        "attention within a window is not supported",
+        "sliding_window: found {}, expected null or at least the context ({}): attention within a "
+        "window is not supported",
         window, m.positions);
-  if (const auto* types = c.find("layer_types"); types && types->is_array())
-    for (const auto& t : *types)
-      if (t != "full_attention") return c.fail("layer_types", &t, "\"full_attention\" only");
+  const auto* types = c.find("layer_types");
+  if (!types) return;
+  if (!types->is_array() || types->size() != m.layers)
+    return c.fail("layer_types", types, fmt::format("a list of {} names", m.layers));
+  for (const auto& t : *types)
+    if (t != "full_attention") return c.fail("layer_types", &t, "\"full_attention\" only");
 }
 
 // Llama, Mistral and Qwen2 are one computation. They differ in their biases (Qwen2: queries, keys
@@ -164,7 +227,6 @@ void read_llama(config_reader& c, const std::string& type, inference_model& m) {
   c.flag("tie_word_embeddings", m.tied_head);
   c.number("rms_norm_eps", m.norm_epsilon, 1e-12, 1, true);
   c.must_be("hidden_act", "silu");
-  c.must_be("partial_rotary_factor", 1.0);
   m.qkv_bias = type == "qwen2";
   m.output_bias = m.mlp_bias = false;
   if (type == "llama") {
@@ -173,12 +235,11 @@ void read_llama(config_reader& c, const std::string& type, inference_model& m) {
     c.flag("mlp_bias", m.mlp_bias);
   }
   read_rope(c, m);
-  bool windowed = type == "mistral";
-  c.flag("use_sliding_window", windowed);
-  check_window(c, m, windowed);
+  check_window(c, type, m);
 }
 
-/// A token's number, or a list of them.
+/// A token's number, or a list of them. Those beyond the vocabulary, such as the defaults of
+/// transformers in the file of a smaller model, are never chosen.
 void read_tokens(config_reader& c, const char* key, const inference_model& m,
                  std::vector<std::uint32_t>& out) {
   const auto* j = c.find(key);
@@ -187,9 +248,8 @@ void read_tokens(config_reader& c, const char* key, const inference_model& m,
   for (const auto& t : j->is_array() ? *j : json::array({*j})) {
     // Some files have -1 for none.
     if (t.is_number_integer() && t.get<std::int64_t>() < 0) continue;
-    if (!t.is_number_unsigned() || t.get<std::uint64_t>() >= m.vocabulary)
-      return c.fail(key, &t, fmt::format("tokens below vocab_size ({})", m.vocabulary));
-    out.push_back(t.get<std::uint32_t>());
+    if (!t.is_number_unsigned()) return c.fail(key, &t, "a token's number, or a list of them");
+    if (t.get<std::uint64_t>() < m.vocabulary) out.push_back(t.get<std::uint32_t>());
   }
 }
 
@@ -214,8 +274,8 @@ void check_sizes(config_reader& c, inference_model& m) {
                          max);
 }
 
-/// The authors' sampling (generation_config.json). Keys that would change the choice of tokens and
-/// are not computed are kept by name, for a notice, unless their value changes nothing.
+/// The authors' sampling (generation_config.json). Keys that are not applied are kept by name, for
+/// a notice, unless they change no answer.
 void read_defaults(config_reader& g, inference_model& m) {
   const auto number = [&](const char* key, double high, std::optional<double>& out) {
     double value = 0;
@@ -228,11 +288,6 @@ void read_defaults(config_reader& g, inference_model& m) {
   std::uint32_t top_k = 0;
   g.whole("top_k", top_k, 0, std::numeric_limits<std::uint32_t>::max());
   if (g.find("top_k")) m.defaults.top_k = top_k;
-  const std::pair<const char*, json> neutral[] = {{"repetition_penalty", 1},   {"typical_p", 1},
-                                                  {"no_repeat_ngram_size", 0}, {"num_beams", 1},
-                                                  {"epsilon_cutoff", 0},       {"eta_cutoff", 0}};
-  for (const auto& [key, value] : neutral)
-    if (const auto* found = g.find(key); found && *found != value) m.ignored_keys.emplace_back(key);
 }
 
 }  // namespace
@@ -241,8 +296,10 @@ void read_defaults(config_reader& g, inference_model& m) {
 // its end tokens replace those of config.json, since chat models often end with further ones.
 expected<inference_model> read_inference_model(const fs::path& folder) {
   constexpr std::size_t limit_bytes = 16u << 20;
+  if (const auto what = no_model_folder(folder); !what.empty())
+    return refuse(reason::kind::invalid, what);
   const auto file = folder / "config.json";
-  const auto config = read_json_file(file, limit_bytes);
+  const auto config = read_python_json_file(file, limit_bytes);
   if (!config) return refuse(config.error());
   config_reader c{*config, file.string()};
   inference_model m;
@@ -258,8 +315,11 @@ expected<inference_model> read_inference_model(const fs::path& folder) {
   else
     c.fail("model_type", c.find("model_type"), "gpt2, llama, mistral or qwen2");
   c.whole("vocab_size", m.vocabulary, 1, admission::max_vocabulary, true);
-  if (const auto* q = c.find("quantization_config"))
-    c.fail("quantization_config", q, "none: weights must be 32- or 16-bit floats");
+  for (const auto& [key, value] : keys_of_one_value()) c.must_be(key, value);
+  for (const char* key : {"quantization_config", "quantization", "compression_config"})
+    if (const auto* q = c.find(key))
+      c.refuse_with("{}: the weights are quantized ({}), expected 32- or 16-bit floats", key,
+                    quantization_text(*q));
   check_sizes(c, m);
   std::vector<std::uint32_t> first;
   read_tokens(c, "bos_token_id", m, first);
@@ -267,11 +327,12 @@ expected<inference_model> read_inference_model(const fs::path& folder) {
   read_tokens(c, "eos_token_id", m, m.last_tokens);
   if (!c.good()) return refuse(c.problem());
   const auto more = folder / "generation_config.json";
-  const auto generation = read_json_file_if_any(more, limit_bytes);
+  const auto generation = read_python_json_file_if_any(more, limit_bytes);
   if (!generation) return refuse(generation.error());
   config_reader g{*generation, more.string()};
   read_tokens(g, "eos_token_id", m, m.last_tokens);
   read_defaults(g, m);
+  m.ignored_keys = settings_not_applied(*generation, m.positions);
   if (!g.good()) return refuse(g.problem());
   return m;
 }

@@ -17,6 +17,8 @@ struct rope_scaling {
   double factor = 1;
   double low_frequency_factor = 1, high_frequency_factor = 4;  // llama3
   double original_positions = 0;                               // llama3
+
+  bool operator==(const rope_scaling&) const = default;
 };
 
 /// Settings of the choice of tokens; those that are absent have other defaults.
@@ -46,8 +48,7 @@ struct inference_model {
   std::optional<std::uint32_t> first_token;  // that begins a text
   std::vector<std::uint32_t> last_tokens;    // each ends a text
   sampling_defaults defaults;                // of requests without these settings
-  // Further keys of generation_config.json that would change the choice of tokens. They are not
-  // applied.
+  // Further keys of generation_config.json that may change answers. They are not applied.
   std::vector<std::string> ignored_keys{};
 
   /// Widths of queries, and of keys (or values), of all heads.
@@ -59,7 +60,7 @@ struct inference_model {
 /// and the defaults of sampling, generation_config.json if there is one. Supports model_type gpt2,
 /// llama, mistral and qwen2. Refuses, naming file and key, whatever would change results and is not
 /// computed here: sliding windows shorter than the context, other rope scaling, other activations,
-/// quantization.
+/// quantization. What is no such folder is refused with what it is.
 expected<inference_model> read_inference_model(const std::filesystem::path& folder);
 
 }  // namespace troupe::gpu

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <set>
 
+#include "gpu/inference/other_formats.hpp"
 #include "gpu/model/checkpoint.hpp"
+#include "messages/admission/admission.hpp"
 #include "messages/base/refuse.hpp"
 
 namespace troupe::gpu {
@@ -106,6 +108,37 @@ bool is_ignored(std::string_view name, const inference_model& m) {
 
 constexpr std::string_view optional_prefix = "transformer.";
 
+/// The name without its first part.
+std::string_view tail_of(std::string_view name) {
+  return name.substr(name.find('.') + 1);
+}
+
+/// Why files that do not have a tensor are not read: its values are of another type; or a name that
+/// is there, so that people see how the names differ: one that is the same but for what is before
+/// it, else the first.
+std::string missing_text(std::span<const safetensors> files, const std::string& wanted) {
+  const stored_tensor* like = nullptr;
+  int best = -1;
+  for (const auto& file : files)
+    for (const auto& t : file.all()) {
+      const std::string_view name = t.name;
+      const bool same = name == wanted || name == std::string{optional_prefix} + wanted;
+      if (same)
+        return fmt::format(
+            "'{}' has values of type {}, expected F32, F16 or BF16: quantized weights, and floats "
+            "of other sizes, are not read",
+            admission::shown(t.name), admission::shown(t.dtype));
+      const int score = name.ends_with("." + wanted)                         ? 3
+                        : wanted.ends_with("." + t.name)                     ? 2
+                        : name.ends_with("." + std::string{tail_of(wanted)}) ? 1
+                                                                             : 0;
+      if (score > best) best = score, like = &t;
+    }
+  if (!like) return fmt::format("has no tensor '{}', and no other", wanted);
+  return fmt::format("has no tensor '{}'; {}, '{}' is there", wanted,
+                     best > 0 ? "instead" : "for example", admission::shown(like->name));
+}
+
 void append_tensors(const weight_matrix& w, std::vector<named_shape>& out) {
   using shape = std::vector<std::uint64_t>;
   for (const auto& t : w.tensors)
@@ -155,9 +188,13 @@ expected<model_weights> model_weights::open(const fs::path& folder, const infere
   const auto alone = folder / "model.safetensors";
   const auto names = checkpoint_files(fs::is_regular_file(alone, error) ? alone : folder);
   if (!names && names.error().code != reason::kind::unknown) return refuse(names.error());
-  if (!names)
-    return refuse(reason::kind::unknown, "{}: has no *.safetensors with the model's weights",
-                  folder.string());
+  if (!names) {
+    const auto others = other_weights(folder);
+    return refuse(reason::kind::unknown, "{}",
+                  others.empty()
+                      ? folder.string() + ": has no *.safetensors with the model's weights"
+                      : others);
+  }
   model_weights w;
   auto files = safetensors::open_all(*names);
   if (!files) return refuse(files.error());
@@ -174,8 +211,9 @@ expected<void> model_weights::check(const fs::path& folder, const inference_mode
   for (const auto& wanted : tensors_of(m)) {
     const auto found = find(wanted.name);
     if (!found.tensor)
-      return refuse(reason::kind::invalid, "{}: has no tensor '{}' of 32- or 16-bit floats",
-                    files_.size() == 1 ? files_[0].file().string() : folder.string(), wanted.name);
+      return refuse(reason::kind::invalid, "{}: {}",
+                    files_.size() == 1 ? files_[0].file().string() : folder.string(),
+                    missing_text(files_, wanted.name));
     if (found.tensor->shape != wanted.shape)
       return refuse(reason::kind::invalid, "{}: '{}': found shape {}, expected {} by config.json",
                     found.file->file().string(), found.tensor->name,

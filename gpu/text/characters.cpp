@@ -71,14 +71,18 @@ void order_marks(std::vector<utf8proc_int32_t>& characters) {
   }
 }
 
-/// The text must be UTF-8.
+/// Characters are taken apart before they are composed, whatever form they come in: some have
+/// another form than their own, some must not be composed, and a mark may belong below one that is
+/// composed already. The text must be UTF-8.
 std::string composed_utf8(std::string_view text) {
   std::vector<utf8proc_int32_t> characters;
   characters.reserve(text.size());
   while (!text.empty()) {
     utf8proc_int32_t parts[32];  // the longest canonical decomposition has 4
     int boundary = 0;
-    const auto n = utf8proc_decompose_char(first_of(text), parts, 32, UTF8PROC_STABLE, &boundary);
+    const auto n = utf8proc_decompose_char(
+        first_of(text), parts, 32,
+        static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE), &boundary);
     characters.insert(characters.end(), parts, parts + std::max<utf8proc_ssize_t>(n, 0));
     text.remove_prefix(first_character(text).bytes);
   }
@@ -136,12 +140,14 @@ bool ends_with_word(std::string_view text) {
   return is_of_words(last_of(text));
 }
 
-/// Bytes that are not UTF-8 pass unchanged between the parts that are composed.
+/// Bytes that are not UTF-8 pass unchanged between the parts that are composed. So does U+11A7,
+/// which composes with nothing, while utf8proc drops it behind a syllable of Hangul.
 std::string composed(std::string_view text) {
+  constexpr utf8proc_int32_t vowel = 0x11A7;
   std::string out;
   while (!text.empty()) {
     std::size_t good = 0;
-    while (first_of(text.substr(good)) != no_character)
+    for (auto c = first_of(text); c != no_character && c != vowel; c = first_of(text.substr(good)))
       good += first_character(text.substr(good)).bytes;
     out += composed_utf8(text.substr(0, good));
     text.remove_prefix(good);

@@ -136,10 +136,6 @@ value only(evaluator& e, const value& v, const bound&) {
   return !s.empty();
 }
 
-bool digit(std::string_view c) {
-  return c.size() == 1 && is_digit(c[0]);
-}
-
 template <bool (*is)(const text&)>
 value whole(evaluator& e, const value& v, const bound&) {
   e.work().maps(2 * self(v).size());
@@ -263,7 +259,7 @@ constexpr named_function of_text[] = {
     {"index", index, {"sub"}},
     {"count", count, {"sub"}},
     {"join", join, {"iterable"}},
-    {"isdigit", only<digit>},
+    {"isdigit", only<is_any_digit>},
     {"isspace", only<is_space>},
     {"isupper", whole<is_upper>},
     {"islower", whole<is_lower>},

@@ -56,8 +56,9 @@ value integers(std::string_view sign, std::int64_t a, std::int64_t b) {
   return std::pow(static_cast<double>(a), static_cast<double>(b));
 }
 
-/// The order of operations of Python's _float_div_mod: the remainder first, then the quotient from
-/// it, moved to the nearest integer. Complex results of a power are refused.
+/// As Python divides floats: the remainder first, then the quotient from it, moved to the nearest
+/// integer. A remainder of zero has the divisor's sign, a quotient of zero that of the fraction.
+/// Complex results of a power are refused.
 value floats(std::string_view sign, double a, double b) {
   if (sign == "+") return a + b;
   if (sign == "-") return a - b;
@@ -71,9 +72,17 @@ value floats(std::string_view sign, double a, double b) {
   check_divisor(b == 0);
   if (sign == "/") return a / b;
   auto rest = std::fmod(a, b);
-  if (rest != 0 && (rest < 0) != (b < 0)) rest += b;
+  auto fraction = (a - rest) / b;
+  if (rest == 0) {
+    rest = std::copysign(0.0, b);
+  } else if ((rest < 0) != (b < 0)) {
+    rest += b;
+    fraction -= 1;
+  }
   if (sign == "%") return rest;
-  return std::floor((a - rest) / b + 0.5);
+  if (fraction == 0) return std::copysign(0.0, a / b);
+  const auto whole = std::floor(fraction);
+  return fraction - whole > 0.5 ? whole + 1 : whole;
 }
 
 /// As markupsafe does: with markup on one side, the other side is escaped.

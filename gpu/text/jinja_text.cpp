@@ -76,11 +76,13 @@ std::vector<std::size_t> character_starts(std::string_view s, work& w) {
 
 namespace {
 
-/// The character that ends at `end`.
+/// The character that ends at `end`, which is not 0. Bytes that only go on are passed first: alone,
+/// each counts as a character.
 std::size_t start_before(std::string_view s, std::size_t end) {
-  for (std::size_t back = 1; back <= 4 && back <= end; ++back)
-    if (character_size(s, end - back) == back) return end - back;
-  return end - 1;
+  std::size_t back = 1;
+  while (back < 4 && back < end && (static_cast<unsigned char>(s[end - back]) & 0xC0) == 0x80)
+    ++back;
+  return character_size(s.substr(0, end), end - back) == back ? end - back : end - 1;
 }
 
 std::set<std::string_view> characters_of(std::string_view all) {
@@ -196,6 +198,32 @@ std::vector<text> split_at_space(const text& t, std::int64_t limit, work& w) {
   return parts;
 }
 
+/// The same from the right: the rest before the limit keeps its white space at the beginning.
+std::vector<text> split_at_space_from_right(const text& t, std::int64_t limit, work& w) {
+  const std::string_view s = t.bytes();
+  std::vector<text> parts;
+  std::size_t end = s.size();
+  const auto skip = [&](bool spaces) {
+    while (end > 0) {
+      const auto start = start_before(s, end);
+      if (is_space(s.substr(start, end - start)) != spaces) break;
+      end = start;
+    }
+  };
+  for (skip(true); end > 0; skip(true)) {
+    w.bytes(sizeof(text));
+    const auto behind = end;
+    if (limit >= 0 && static_cast<std::int64_t>(parts.size()) >= limit) {
+      parts.push_back(t.part(0, behind));
+      break;
+    }
+    skip(false);
+    parts.push_back(t.part(end, behind));
+  }
+  std::ranges::reverse(parts);
+  return parts;
+}
+
 }  // namespace
 
 /// With a separator, two in a row have an empty part between them, unlike white space.
@@ -217,22 +245,27 @@ std::vector<text> split(const text& t, const std::optional<std::string>& separat
   return parts;
 }
 
-/// Splits everything, then joins the surplus at the front again, which is exact because the
-/// separator is one fixed text; with white space it would not be, and that is refused. Overlapping
-/// matches of a separator such as "aa" are taken from the left, where Python takes them from the
-/// right.
+/// Overlapping matches of a separator such as "aa" are taken from the right, as in Python: the text
+/// is searched backwards, in linear time.
 std::vector<text> split_from_right(const text& t, const std::optional<std::string>& separator,
                                    std::int64_t limit, work& w) {
-  auto parts = split(t, separator, -1, w);
-  if (limit < 0 || static_cast<std::int64_t>(parts.size()) <= limit + 1) return parts;
-  if (!separator) fail("rsplit with a limit needs a separator");
-  const auto joined_count = parts.size() - static_cast<std::size_t>(limit);
-  std::vector<text> out{joined(
-      {parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(joined_count)}, *separator, w)};
-  // The text between these parts comes from where they come from.
-  out[0] = t.part(0, out[0].size());
-  out.insert(out.end(), parts.begin() + static_cast<std::ptrdiff_t>(joined_count), parts.end());
-  return out;
+  w.bytes(2 * t.size());
+  if (!separator) return split_at_space_from_right(t, limit, w);
+  if (separator->empty()) fail("split: found an empty separator, expected a text");
+  const std::string backwards{t.bytes().rbegin(), t.bytes().rend()};
+  const std::string what{separator->rbegin(), separator->rend()};
+  std::vector<text> parts;
+  std::size_t from = 0;
+  while (limit < 0 || static_cast<std::int64_t>(parts.size()) < limit) {
+    const auto found = find_in(backwards, what, from);
+    if (found == std::string::npos) break;
+    w.bytes(sizeof(text));
+    parts.push_back(t.part(t.size() - found, t.size() - from));
+    from = found + what.size();
+  }
+  parts.push_back(t.part(0, t.size() - from));
+  std::ranges::reverse(parts);
+  return parts;
 }
 
 /// Line ends of str.splitlines(), which are more than \n. An end at the very end makes no empty
@@ -301,39 +334,88 @@ text upper(const text& t) {
   return mapped(t, [](auto one, bool) { return upper_of(one); });
 }
 
-text lower(const text& t) {
-  return mapped(t, [](auto one, bool) { return lower_of(one); });
-}
-
-bool is_upper(const text& t) {
-  return upper(t) == t && !(lower(t) == t);
-}
-
-bool is_lower(const text& t) {
-  return lower(t) == t && !(upper(t) == t);
-}
-
 namespace {
 
-std::string cased(std::string_view one, bool first) {
-  return first ? upper_of(one) : lower_of(one);
+/// Does the sigma at `at` end a word? A letter is before it and none behind it; signs that do not
+/// separate words, such as accents and apostrophes, are passed over.
+bool ends_word(std::string_view s, std::size_t at) {
+  std::size_t begin = at, end = at + character_size(s, at);
+  std::string_view one;
+  for (;; begin -= one.size()) {
+    if (begin == 0) return false;
+    const auto start = start_before(s, begin);
+    one = s.substr(start, begin - start);
+    if (!is_ignored_by_cases(one)) break;
+  }
+  if (letter_case_of(one) == letter_case::none) return false;
+  for (; end < s.size(); end += one.size()) {
+    one = s.substr(end, character_size(s, end));
+    if (!is_ignored_by_cases(one)) return letter_case_of(one) == letter_case::none;
+  }
+  return true;
+}
+
+/// A character of the text in lower case. Only sigma looks at those around it.
+std::string lower_in(std::string_view s, std::string_view one) {
+  if (one != "\u03a3") return lower_of(one);
+  return ends_word(s, static_cast<std::size_t>(one.data() - s.data())) ? "\u03c2" : "\u03c3";
+}
+
+/// Are all letters that have a case of this one, and is there any?
+bool has_only(const text& t, letter_case wanted) {
+  const std::string_view s = t.bytes();
+  bool any = false;
+  for (std::size_t at = 0; at < s.size(); at += character_size(s, at)) {
+    const auto one = letter_case_of(s.substr(at, character_size(s, at)));
+    if (one != letter_case::none && one != wanted) return false;
+    any = any || one == wanted;
+  }
+  return any;
 }
 
 }  // namespace
 
+text lower(const text& t) {
+  const std::string_view s = t.bytes();
+  return mapped(t, [s](auto one, bool) { return lower_in(s, one); });
+}
+
+bool is_upper(const text& t) {
+  return has_only(t, letter_case::upper);
+}
+
+bool is_lower(const text& t) {
+  return has_only(t, letter_case::lower);
+}
+
 text capitalized(const text& t) {
-  return mapped(t, cased);
+  const std::string_view s = t.bytes();
+  return mapped(t, [s](auto one, bool first) { return first ? title_of(one) : lower_in(s, one); });
 }
 
 text titled(const text& t) {
-  return mapped(t, cased, is_letter);
+  const std::string_view s = t.bytes();
+  return mapped(
+      t, [s](auto one, bool first) { return first ? title_of(one) : lower_in(s, one); },
+      [](auto one) { return letter_case_of(one) != letter_case::none; });
 }
 
-/// The filter splits at white space, hyphens and opening brackets; the method at all non-letters.
+/// The filter splits at white space, hyphens and opening brackets, and makes upper case, not title
+/// case, of the first character; the method splits at all that has no case. A sigma does not see
+/// the word's first letter.
 text titled_by_filter(const text& t) {
-  return mapped(t, cased, [](std::string_view one) {
-    return !is_space(one) && (one.size() > 1 || !std::strchr("-({[<", one[0]));
-  });
+  const std::string_view s = t.bytes();
+  std::size_t rest = 0;  // of the word, behind its first character
+  return mapped(
+      t,
+      [s, &rest](auto one, bool first) {
+        if (!first) return lower_in(s.substr(rest), one);
+        rest = static_cast<std::size_t>(one.data() - s.data()) + one.size();
+        return upper_of(one);
+      },
+      [](std::string_view one) {
+        return !is_space(one) && (one.size() > 1 || !std::strchr("-({[<", one[0]));
+      });
 }
 
 /// Entities of markupsafe; a text that is markup already is not escaped twice.

@@ -46,7 +46,7 @@ std::size_t character_size(std::string_view s, std::size_t at);
 std::size_t count_characters(std::string_view s);
 /// Where characters begin, and the end.
 std::vector<std::size_t> character_starts(std::string_view s, work& w);
-/// ASCII only; Python's str.isdigit() also accepts digits of other scripts.
+/// ASCII only.
 constexpr bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
@@ -74,22 +74,32 @@ text mapped(
     const text& t, const std::function<std::string(std::string_view, bool first)>& map,
     const std::function<bool(std::string_view)>& in_word = [](auto) { return true; });
 
+/// One character in another case, by Unicode's full mapping: it may become several. In lower case
+/// a sigma depends on those around it, which lower() knows.
 std::string upper_of(std::string_view character);
 std::string lower_of(std::string_view character);
-bool is_letter(std::string_view character);
+std::string title_of(std::string_view character);
+enum class letter_case { none, lower, upper, title };
+letter_case letter_case_of(std::string_view character);
+/// Is it passed over where the case of a letter depends on the letters around it?
+bool is_ignored_by_cases(std::string_view character);
+/// \w of Python's regular expressions: letters, numbers and _.
+bool is_of_word(std::string_view character);
+/// Python's str.isdigit() of one character.
+bool is_any_digit(std::string_view character);
 /// Does Python print it as it is?
 bool is_printable(std::string_view character);
 text upper(const text& t);
 text lower(const text& t);
-/// Changing the case leaves such a text as it is, and the other change does not. The second
-/// condition is Python's: a text without any letter has neither case.
+/// All letters that have a case have this one, and there is at least one.
 bool is_upper(const text& t);
 bool is_lower(const text& t);
-/// The first character in upper case, the others in lower.
+/// The first character in title case, the others in lower.
 text capitalized(const text& t);
-/// Each word capitalized; words are runs of letters.
+/// Each word capitalized; words are runs of letters that have a case.
 text titled(const text& t);
-/// The same as the filter does it: words are what is between white space, and - ( { [ <.
+/// The same as the filter does it: words are what is between white space, and - ( { [ <; their
+/// first characters are in upper case.
 text titled_by_filter(const text& t);
 /// & < > ' and " as in HTML.
 text escaped(const text& t);

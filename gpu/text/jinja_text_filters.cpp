@@ -109,8 +109,6 @@ value center(evaluator& e, const value& v, const bound& args) {
   return out;
 }
 
-/// Letters without case, such as Chinese ones, do not count as parts of words here, but do in
-/// Jinja.
 value word_count(evaluator& e, const value& v, const bound&) {
   const auto t = as_text(e, v);
   const std::string_view s = t.bytes();
@@ -119,7 +117,7 @@ value word_count(evaluator& e, const value& v, const bound&) {
   for (std::size_t at = 0; at < s.size();) {
     const auto size = character_size(s, at);
     const auto c = s.substr(at, size);
-    const bool word = is_letter(c) || c == "_" || (c.size() == 1 && is_digit(c[0]));
+    const bool word = is_of_word(c);
     words += word && !inside;
     inside = word;
     at += size;

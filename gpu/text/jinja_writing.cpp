@@ -80,16 +80,14 @@ std::string float_text(double d) {
   if (std::isnan(d)) return "nan";
   if (std::isinf(d)) return d < 0 ? "-inf" : "inf";
   // The shortest digits that read back as this number, with Python's choice of the exponent.
-  auto digits = fmt::format("{:e}", d);
-  for (int precision = 0; precision < 17; ++precision) {
-    digits = fmt::format("{:.{}e}", d, precision);
-    if (std::strtod(digits.c_str(), nullptr) == d) break;
-  }
+  int precision = 0;
+  auto digits = fmt::format("{:.0e}", d);
+  while (precision < 17 && std::strtod(digits.c_str(), nullptr) != d)
+    digits = fmt::format("{:.{}e}", d, ++precision);
   const auto e = digits.find('e');
   const int exponent = std::atoi(digits.c_str() + e + 1);
   if (exponent < -4 || exponent >= 16) return digits;
-  const auto behind_point = static_cast<int>(e) - (d < 0 || std::signbit(d) ? 1 : 0) - 2;
-  return fmt::format("{:.{}f}", d, std::max(1, behind_point - exponent));
+  return fmt::format("{:.{}f}", d, std::max(1, precision - exponent));
 }
 
 text shown(const value& v, work& w) {

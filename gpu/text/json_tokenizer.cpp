@@ -7,6 +7,7 @@
 
 #include "gpu/text/added_tokens.hpp"
 #include "gpu/text/bpe_model.hpp"
+#include "gpu/text/byte_level.hpp"
 #include "gpu/text/json_members.hpp"
 #include "gpu/text/text_steps.hpp"
 #include "messages/admission/admission.hpp"
@@ -21,9 +22,11 @@ using nlohmann::json;
 
 /// How tokens become text.
 struct token_decoding {
-  std::string space;   // the character that stands for one; empty: none
-  bool bytes = false;  // <0x41> is a byte
+  std::string space;        // the character that stands for one; empty: none
+  bool bytes = false;       // <0x41> is a byte
+  bool byte_level = false;  // characters of added tokens stand for bytes, too
   bool strips_first_space = false;
+  bool drops_first_spaces = false;  // all of the first token's
 };
 
 using token_list = std::vector<std::uint32_t>;
@@ -52,6 +55,7 @@ class json_tokenizer final : public tokenizer {
   expected<void> read_added(const json& all);
   expected<void> read_processing(const json& one);
   expected<void> read_decoding(const json& one);
+  std::string decoded(std::string token, bool first) const;
   std::size_t find_longest() const;
   void encode_part(std::string_view text, std::size_t begin, std::span<const text_range> literal,
                    encoding& e) const;
@@ -136,9 +140,9 @@ expected<void> json_tokenizer::read_processing(const json& one) {
   return {};
 }
 
-/// Decoders reduce to three facts, because tokens are decoded one at a time while an answer
-/// streams: a decoder that needs the whole list (WordPiece, CTC) is refused. ByteLevel needs
-/// nothing, as tokens are kept as bytes, and Fuse only joins texts.
+/// Decoders reduce to a few facts, because tokens are decoded one at a time while an answer
+/// streams: a decoder that needs the whole list (WordPiece, CTC) is refused. The vocabulary of
+/// ByteLevel is kept as bytes, but added tokens are not. Fuse only joins texts.
 expected<void> json_tokenizer::read_decoding(const json& one) {
   if (one.is_null()) return {};
   const auto type = one.at("type").get<std::string>();
@@ -150,14 +154,16 @@ expected<void> json_tokenizer::read_decoding(const json& one) {
     decoding_.space = one["pattern"]["String"].get<std::string>();
   } else if (type == "Metaspace") {
     decoding_.space = one.at("replacement").get<std::string>();
-    decoding_.strips_first_space = one.contains("prepend_scheme")
+    decoding_.drops_first_spaces = one.contains("prepend_scheme")
                                        ? one["prepend_scheme"] != "never"
                                        : member(one, "add_prefix_space") != false;
   } else if (type == "ByteFallback") {
     decoding_.bytes = true;
   } else if (type == "Strip") {
     decoding_.strips_first_space = one.at("content") == " " && one.at("start") == 1;
-  } else if (type != "ByteLevel" && type != "Fuse") {
+  } else if (type == "ByteLevel") {
+    decoding_.byte_level = true;
+  } else if (type != "Fuse") {
     return not_supported("decoder: '" + type + "'");
   }
   return {};
@@ -265,29 +271,36 @@ token_list json_tokenizer::encode_prompt(std::string_view text) const {
   return all;
 }
 
-/// A special token adds no text, or a client would see the signs of turns in answers. A byte token
-/// may be a part of a character: utf8_stream joins them.
-std::string json_tokenizer::text_of(std::uint32_t token, bool first) const {
-  if (const auto* added = find_in(by_number_, token))
-    return (*added)->special ? std::string{} : (*added)->content;
-  const auto* written = model_.find(token);
-  if (!written) return {};
-  auto text = *written;
+/// A byte token may be a part of a character: utf8_stream joins them.
+std::string json_tokenizer::decoded(std::string text, bool first) const {
   unsigned byte = 0;
   char rest = 0;
   if (decoding_.bytes && text.size() == 6 &&
       std::sscanf(text.c_str(), "<0x%2X%c", &byte, &rest) == 2 && rest == '>')
     return std::string(1, static_cast<char>(byte));
+  const std::string space{first && decoding_.drops_first_spaces ? "" : " "};
   if (!decoding_.space.empty())
-    for (std::size_t at = 0; (at = text.find(decoding_.space, at)) != text.npos; ++at)
-      text.replace(at, decoding_.space.size(), 1, ' ');
+    for (std::size_t at = 0; (at = text.find(decoding_.space, at)) != text.npos; at += space.size())
+      text.replace(at, decoding_.space.size(), space);
   if (first && decoding_.strips_first_space && text.starts_with(' ')) text.erase(0, 1);
   return text;
 }
 
+/// A special token adds no text, or a client would see the signs of turns in answers. Other added
+/// tokens pass through the decoder like those of the vocabulary.
+std::string json_tokenizer::text_of(std::uint32_t token, bool first) const {
+  if (const auto* added = find_in(by_number_, token)) {
+    const auto& name = (*added)->content;
+    if ((*added)->special) return {};
+    return decoded(decoding_.byte_level ? byte_level_bytes(name).value_or(name) : name, first);
+  }
+  const auto* written = model_.find(token);
+  return written ? decoded(*written, first) : std::string{};
+}
+
 std::string json_tokenizer::written(std::uint32_t token) const {
   const auto* added = find_in(by_number_, token);
-  return added ? (*added)->content : text_of(token, false);
+  return added && (*added)->special ? (*added)->content : text_of(token, false);
 }
 
 std::optional<std::uint32_t> json_tokenizer::special(std::string_view name) const {

@@ -9,7 +9,8 @@
 
 namespace troupe::gpu {
 
-/// A regular expression by PCRE2, with Unicode classes. Bytes that are not UTF-8 never match.
+/// A regular expression by PCRE2, with Unicode classes, of which white space is that of Oniguruma.
+/// Bytes that are not UTF-8 never match.
 class pattern {
  public:
   static expected<pattern> compile(const std::string& expression);

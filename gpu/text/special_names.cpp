@@ -57,7 +57,7 @@ void take(names& all, const json& from, bool others) {
 }  // namespace
 
 expected<json> read_config(const std::filesystem::path& folder) {
-  return read_json_file_if_any(folder / "tokenizer_config.json", max_config_bytes);
+  return read_python_json_file_if_any(folder / "tokenizer_config.json", max_config_bytes);
 }
 
 /// Later sources overwrite earlier ones: the class, then the configuration, then the map.
@@ -66,7 +66,8 @@ expected<names> of(const std::filesystem::path& folder, const json& config) {
   take(all, config, true);
   // Newer files have everything in the configuration, and the map does not count.
   if (config.contains("added_tokens_decoder")) return all;
-  const auto map = read_json_file_if_any(folder / "special_tokens_map.json", max_config_bytes);
+  const auto map =
+      read_python_json_file_if_any(folder / "special_tokens_map.json", max_config_bytes);
   if (!map) return refuse(map.error());
   take(all, *map, false);
   return all;

@@ -58,8 +58,8 @@ std::vector<const json*> parts_of(const json& all, const char* list) {
 }
 
 /// Bytes at the beginning of a text that are composed for themselves: ASCII composes with nothing
-/// before it. The parts matter for ranges: a part whose size stays keeps its ranges byte by byte,
-/// while a part that grows or shrinks can only be marked as a whole.
+/// before it. The parts matter for ranges: a part that stays keeps its ranges byte by byte, while
+/// one that changes can only be marked as a whole.
 std::size_t composed_alone(std::string_view text) {
   const auto is_ascii = [](char c) { return static_cast<unsigned char>(c) < 0x80; };
   const auto other = std::find_if_not(text.begin(), text.end(), is_ascii);
@@ -77,11 +77,12 @@ class normalizer::changed_text {
  public:
   explicit changed_text(std::vector<text_range> ranges) : before_{std::move(ranges)} {}
 
-  /// The next `bytes` of the text before become this.
-  void add(std::string_view text, std::size_t bytes) {
+  /// The next `bytes` of the text before become this. `moved`: bytes may be in other places, even
+  /// if they are as many as before.
+  void add(std::string_view text, std::size_t bytes, bool moved = false) {
     const text_range from{at_, at_ + bytes};
     while (next_ < before_.size() && before_[next_].end <= from.begin) ++next_;
-    if (text.size() == bytes)
+    if (text.size() == bytes && !moved)
       keep(from);
     else if (next_ < before_.size() && before_[next_].begin < from.end)
       mark(out_.size(), out_.size() + text.size());
@@ -165,7 +166,8 @@ void normalizer::apply(const step& s, std::string_view text, changed_text& out) 
     case step::kind::nfc:
       while (!text.empty()) {
         const auto part = text.substr(0, composed_alone(text));
-        out.add(composed(part), part.size());
+        const auto normal = composed(part);
+        out.add(normal, part.size(), normal != part);
         text.remove_prefix(part.size());
       }
   }

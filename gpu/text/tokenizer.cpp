@@ -1,5 +1,7 @@
 #include "gpu/text/tokenizer.hpp"
 
+#include <system_error>
+
 #include "gpu/text/json_tokenizer.hpp"
 #include "gpu/text/tokenizer_document.hpp"
 #include "messages/base/refuse.hpp"
@@ -47,6 +49,18 @@ expected<std::unique_ptr<tokenizer>> open_tokenizer(const fs::path& folder,
     return refuse(reason::kind::invalid, "{}: has {} tokens, the model's vocabulary only {}",
                   (*document)->file.string(), (*opened)->size(), vocabulary);
   return opened;
+}
+
+std::string missing_tokenizer_text(const fs::path& folder) {
+  const std::string text = "has no tokenizer (tokenizer.json, or vocab.json and merges.txt)";
+  std::error_code error;
+  for (const char* name : {"tokenizer.model", "tokenizer.model.v3", "sentencepiece.bpe.model",
+                           "spiece.model", "tekken.json", "qwen.tiktoken", "vocab.txt"})
+    if (fs::exists(folder / name, error))
+      return text + ", only " + name +
+             ", which is not read: save_pretrained() of transformers' AutoTokenizer makes "
+             "tokenizer.json of it";
+  return text;
 }
 
 expected<std::unique_ptr<tokenizer>> open_vocabulary(const fs::path& folder) {

@@ -50,6 +50,9 @@ class tokenizer {
 /// and for a tokenizer with tokens beyond the vocabulary.
 expected<std::unique_ptr<tokenizer>> open_tokenizer(const std::filesystem::path& folder,
                                                     std::uint32_t vocabulary);
+/// The end of a sentence about such a folder without a tokenizer, with what it has instead: "has no
+/// tokenizer (...), only tokenizer.model, ...".
+std::string missing_tokenizer_text(const std::filesystem::path& folder);
 /// The tokenizer of vocab.json and merges.txt, whether or not there is a tokenizer.json.
 expected<std::unique_ptr<tokenizer>> open_vocabulary(const std::filesystem::path& folder);
 

@@ -58,7 +58,7 @@ expected<tokenizer_settings> tokenizer_settings::read(const fs::path& folder) {
        {std::pair{&s.config_, "tokenizer_config.json"},
         std::pair{&s.map_, "special_tokens_map.json"}, std::pair{&s.added_, "added_tokens.json"}}) {
     to->path = folder / name;
-    auto all = read_json_file_if_any(to->path, limit_bytes);
+    auto all = read_python_json_file_if_any(to->path, limit_bytes);
     if (!all) return refuse(all.error());
     to->content = std::move(*all);
   }

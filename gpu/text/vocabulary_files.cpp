@@ -36,7 +36,7 @@ auto malformed(const fs::path& file, const std::string& text) {
 
 /// A string member of a file's object; empty: the file, or the member, is not there.
 expected<std::string> member_of(const fs::path& file, const char* key) {
-  const auto all = read_json_file_if_any(file, max_file_bytes);
+  const auto all = read_python_json_file_if_any(file, max_file_bytes);
   if (!all) return refuse(all.error());
   const auto found = all->find(key);
   return found != all->end() && found->is_string() ? found->get<std::string>() : std::string{};
@@ -69,7 +69,7 @@ expected<split> split_of(const fs::path& folder) {
 /// All 256 single bytes must have tokens, because a byte-level encoding has no unknown token: a
 /// missing one would drop text.
 expected<json> read_vocabulary(const fs::path& file) {
-  auto all = read_json_file(file, max_file_bytes);
+  auto all = read_python_json_file(file, max_file_bytes);
   if (!all) return refuse(all.error());
   std::set<std::string> single;
   for (const auto& [token, number] : all->items()) {

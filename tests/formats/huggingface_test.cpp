@@ -111,3 +111,29 @@ TEST_CASE("a model id of the hub is distinguished from a path, in job and model 
     CHECK(text.find("did you mean") == std::string::npos);
   }
 }
+
+TEST_CASE("a config.json with Python's NaN and Infinity is read where no number is needed") {
+  const std::string sizes = R"("model_type": "gpt2", "n_embd": 768, "n_head": 12, "n_layer": 12,
+    "vocab_size": 50257, )";
+  const auto m =
+      from("{" + sizes + R"("loss": NaN, "a": [-Infinity, 1e999], "n_positions": 1024})");
+  CHECK(m.sequence == 1024);
+  const auto wrong = formats::load_model(
+      temporary("my-model/config.json", "{" + sizes + "\"n_positions\": Infinity}"));
+  REQUIRE_FALSE(wrong);
+  CHECK_THAT(wrong.error().text, Catch::Contains("n_positions"));
+}
+
+TEST_CASE("linear scaling lengthens the context by its factor, and other scaling does not") {
+  const auto with = [](const std::string& rope) {
+    return from(R"({"model_type": "llama", "hidden_size": 64, "intermediate_size": 96,
+      "max_position_embeddings": 4096, "num_attention_heads": 8, "num_hidden_layers": 4,
+      "vocab_size": 96, )" +
+                rope + "}")
+        .sequence;
+  };
+  CHECK(with(R"("rope_scaling": {"type": "linear", "factor": 4.0})") == 16384);
+  CHECK(with(R"("rope_parameters": {"rope_type": "linear", "factor": 2.5})") == 10240);
+  CHECK(with(R"("rope_scaling": {"rope_type": "llama3", "factor": 8.0})") == 4096);
+  CHECK(with(R"("rope_scaling": null, "rope_parameters": {"rope_theta": 5e5})") == 4096);
+}

@@ -69,6 +69,13 @@ struct model_offers::shared {
       runtime::log(runtime::log_level::warn, "serve",
                    "refuses chats of a model, but not completions",
                    {{"name", name}, {"why", problem}});
+    for (const auto& key : m->model.ignored_keys)
+      runtime::log(runtime::log_level::warn, "serve",
+                   "does not apply a key of generation_config.json",
+                   {{"name", name}, {"key", key}});
+    if (!m->words)
+      runtime::log(runtime::log_level::warn, "serve", "takes prompts as token numbers alone",
+                   {{"name", name}, {"why", m->no_words}});
     s->offer(std::move(*m));
     runtime::log(runtime::log_level::info, "serve", "offers a model",
                  {{"name", name}, {"folder", from.folder}});

@@ -29,7 +29,8 @@ bool is_too_long(std::size_t bytes, const gpu::tokenizer& words, std::size_t pos
 openai::parsed<tokens> encoded(std::string_view text, const served_model& m,
                                std::size_t positions) {
   if (!m.words)
-    return invalid("the model has no tokenizer: give 'prompt' as token numbers", "prompt");
+    return invalid(fmt::format("the model {}: give 'prompt' as token numbers", m.no_words),
+                   "prompt");
   if (is_too_long(text.size(), *m.words, positions))
     return invalid(
         fmt::format("the prompt's {} bytes are more than the {} tokens that the model can "
@@ -50,7 +51,8 @@ openai::parsed<tokens> tokens_of(const openai::prompt& p, const served_model& m,
 // clients cannot bring their own.
 openai::parsed<tokens> tokens_of_chat(const openai::request& r, const served_model& m,
                                       std::size_t positions) {
-  if (!m.words) return invalid("the model has no tokenizer, which a chat needs", "messages");
+  if (!m.words)
+    return invalid(fmt::format("the model {}: a chat needs one", m.no_words), "messages");
   std::size_t bytes = 0;
   for (const auto& one : r.messages) bytes += one.text.size();
   if (is_too_long(bytes, *m.words, positions))
@@ -105,7 +107,10 @@ expected<served_model> read_served_model(const std::string& name, const std::str
   if (!words) return refuse(words.error());
   served_model m{name, std::move(*model), std::move(*words), {}};
   // A model of bytes has no words to write a chat in.
-  if (m.words) m.chats = gpu::chat_template::of(folder, *m.words);
+  if (m.words)
+    m.chats = gpu::chat_template::of(folder, *m.words);
+  else
+    m.no_words = gpu::missing_tokenizer_text(folder);
   return m;
 }
 

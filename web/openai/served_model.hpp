@@ -20,6 +20,7 @@ struct served_model {
   gpu::inference_model model;
   std::shared_ptr<const gpu::tokenizer> words;  // null: tokens without text
   gpu::chat_template chats;
+  std::string no_words{};  // why not, as "has no tokenizer ..."; empty: it has words
 };
 
 /// Reads a model's folder, of which all but the weights is in the result.

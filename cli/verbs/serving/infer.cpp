@@ -157,10 +157,8 @@ class infer_verb final : public verb {
     if (auto ok = check_prompt(); !ok) return refuse(ok.error());
     g.prompt = tokens_;
     if (tokens_.empty() && !words)
-      return failure(
-          fmt::format("{}: has no tokenizer (tokenizer.json, or vocab.json and merges.txt); "
-                      "give --prompt-tokens instead of a text",
-                      model_));
+      return failure(fmt::format("{}: {}; give --prompt-tokens instead of a text", model_,
+                                 gpu::missing_tokenizer_text(model_)));
     if (chat_) {
       if (auto ok = write_chat(*words, g); !ok) return refuse(ok.error());
     } else if (tokens_.empty()) {

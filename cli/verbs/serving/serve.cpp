@@ -108,6 +108,9 @@ class serve_verb final : public verb {
     // Other servers apply them, so answers may differ.
     for (const auto& key : model.ignored_keys)
       out.note("{}: generation_config.json: {} is not applied", model_, key);
+    if (!served->words)
+      out.note("{}: {}; prompts are token numbers, and there are no chats", model_,
+               served->no_words);
     // Keys can be withdrawn without ending the streams of others.
     key_file reloaded{keys_, service};
     show(out, (*server)->port(), *served, spec.pages);
