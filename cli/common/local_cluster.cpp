@@ -143,10 +143,11 @@ bool local_cluster::have_ended(const std::vector<std::string>& names) {
 }
 
 // A second signal is another one: equal ones that are pending at a time are one.
-void local_cluster::end_nodes(const std::function<bool()>& at_once,
+void local_cluster::end_hosts(const std::vector<std::string>& hosts,
+                              const std::function<bool()>& at_once,
                               const std::function<void(const std::string&)>& say) {
-  const auto signal_all = [this](int signal) {
-    for (const auto& name : nodes_)
+  const auto signal_all = [&](int signal) {
+    for (const auto& name : hosts)
       if (const auto it = running_.find(name); it != running_.end())
         ::kill(it->second.process->id(), signal);
   };
@@ -155,7 +156,7 @@ void local_cluster::end_nodes(const std::function<bool()>& at_once,
   double limit_s = ending_s;
   bool hurried = false;
   std::set<std::string> said;
-  while (!have_ended(nodes_) && waited.s() < limit_s) {
+  while (!have_ended(hosts) && waited.s() < limit_s) {
     if (!hurried && at_once()) {
       hurried = true;
       limit_s = waited.s() + ending_s;
@@ -175,7 +176,9 @@ void local_cluster::end_nodes(const std::function<bool()>& at_once,
 void local_cluster::end(const std::function<bool()>& at_once,
                         const std::function<void(const std::string&)>& say) {
   if (!lock_) return;  // it is another process's, or has ended
-  end_nodes(at_once, say);
+  // Fronts first: the answers that they have begun need the nodes' decoders.
+  end_hosts(fronts_, at_once, say);
+  end_hosts(nodes_, at_once, say);
   std::error_code ignored;
   fs::remove(address_file(options_.state), ignored);
   // All at once, then one wait for all: an orderly end of one does not need the others.
@@ -183,7 +186,7 @@ void local_cluster::end(const std::function<bool()>& at_once,
   runtime::wait_until([this] { return have_ended(names_); }, ending_s);
   // SIGKILL for those that are left.
   running_.clear();
-  for (const auto& name : nodes_) fs::remove(waits_file(options_.state, name), ignored);
+  for (const auto& name : names_) fs::remove(waits_file(options_.state, name), ignored);
   remove_socket_directory(options_.state);
   lock_.reset();
 }

@@ -102,7 +102,7 @@ class local_cluster {
   void describe(const troupe::cluster& c, const std::string& sockets);
   std::string url_file(const std::string& front) const;
   bool have_ended(const std::vector<std::string>& names);
-  void end_nodes(const std::function<bool()>& at_once,
+  void end_hosts(const std::vector<std::string>& hosts, const std::function<bool()>& at_once,
                  const std::function<void(const std::string&)>& say);
   std::string log_of(const std::string& name) const;
   std::string last_lines(const std::string& name, std::uintmax_t from) const;

@@ -23,6 +23,8 @@ file_place place_in(const std::string& sentence) {
   const auto end = sentence.find(": ");
   if (end == std::string::npos) return {};
   auto name = sentence.substr(0, end);
+  // A URL has a port where a file has its line.
+  if (name.find("://") != std::string::npos) return {};
   const auto colon = name.rfind(':');
   if (colon != std::string::npos && colon + 1 < name.size() && name.size() - colon <= 8 &&
       name.find_first_not_of("0123456789", colon + 1) == std::string::npos)

@@ -81,8 +81,13 @@ void batch_queue::cached(sequence_id id, payload hidden) {
 next_token batch_queue::next_of(sequence& s) {
   s.awaits = true;
   const auto& what = s.about.what;
-  next_token next{what.how, s.about.prompt.size() + s.about.known.size(), what.top, {}};
+  next_token next{rule_of(what, s.about.known.size()), s.about.prompt.size() + s.about.known.size(),
+                  what.top};
   if (what.how.depends_on_completion()) next.completion = s.about.known;
+  if (what.how.penalizes_repetition() && !s.repeated)
+    s.repeated = std::make_shared<const std::vector<std::uint32_t>>(
+        prompt_for_penalty(what.how, s.about.prompt));
+  next.prompt = s.repeated;
   return next;
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "gpu/inference/batch_round.hpp"
@@ -70,6 +71,7 @@ class batch_queue {
     std::size_t fed = 0;       // tokens of the completion in the cache
     bool reserved = false;     // on the device
     bool awaits = false;       // a token that the present round chooses
+    std::shared_ptr<const std::vector<std::uint32_t>> repeated{};  // prompt_for_penalty()
 
     bool prefilled() const { return computed == about.prompt.size(); }
     bool decodes() const { return prefilled() && !awaits && fed < about.known.size(); }

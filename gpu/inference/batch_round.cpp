@@ -107,9 +107,11 @@ class executor {
         fail(who[i].sequence, ok.error());
         continue;
       }
+      std::span<const std::uint32_t> prompt;
+      if (next.prompt) prompt = *next.prompt;
       received_({who[i].sequence,
                  {},
-                 generated_token{sample(own, next.how, next.position, next.completion),
+                 generated_token{sample(own, next.how, next.position, next.completion, prompt),
                                  top_tokens(own, next.top)},
                  {}});
     }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct next_token {
   std::uint64_t position = 0;  // of that token in the sequence
   std::uint32_t top = 0;       // most probable tokens whose log probabilities are added
   std::vector<std::uint32_t> completion{};  // so far, if the choice depends on it
+  std::shared_ptr<const std::vector<std::uint32_t>> prompt{};  // likewise: prompt_for_penalty()
 };
 
 /// The work of a device between two looks at its queue, in the order of these members. A token is

@@ -1,6 +1,7 @@
 #include "gpu/inference/completion.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 namespace troupe::gpu {
@@ -8,9 +9,12 @@ namespace troupe::gpu {
 completion::completion(const completion_request& asked, std::vector<std::string> stops,
                        const tokenizer* words)
     : max_tokens_{asked.max_tokens},
+      min_tokens_{asked.min_tokens.value_or(0)},
       last_tokens_{asked.last_tokens},
       stops_{std::move(stops)},
-      words_{words} {}
+      words_{words} {
+  std::ranges::sort(stops_);
+}
 
 // A token ends the completion by itself (one of the last tokens, which has no text), by the number
 // of tokens, or by a stop text, which certain() finds in the text. UTF-8 comes first: a character
@@ -35,23 +39,40 @@ std::string completion::add(const weighed_token& t) {
 
 // A stop text may be spread over tokens, and must not be part of the answer: the longest end of the
 // text that begins one is held back until the next token decides. At the end of the completion
-// nothing can follow, so what was held is certain.
+// nothing can follow, so what was held is certain. The text of the first tokens, of which there
+// must be some number, is not searched.
 std::string completion::certain(std::string fresh, bool ends) {
+  if (tokens_.size() <= min_tokens_) return fresh;
   auto all = std::exchange(held_, {}) + fresh;
-  auto cut = std::string::npos;
-  for (const auto& stop : stops_) cut = std::min(cut, all.find(stop));
-  if (cut != std::string::npos) {
-    finished_ = finish::stop;
-    return all.substr(0, cut);
+  auto hold = all.size();
+  for (std::size_t at = 0; at < all.size(); ++at) {
+    const auto found = stop_at(std::string_view{all}.substr(at));
+    if (found == stop_text::there) {
+      finished_ = finish::stop;
+      return all.substr(0, at);
+    }
+    if (found == stop_text::begun) hold = std::min(hold, at);
   }
   if (ends) return all;
-  std::size_t hold = 0;
-  for (const auto& stop : stops_)
-    for (auto n = std::min(stop.size() - 1, all.size()); n > hold; --n)
-      if (all.ends_with(std::string_view{stop}.substr(0, n))) hold = n;
-  held_ = all.substr(all.size() - hold);
-  all.resize(all.size() - hold);
+  held_ = all.substr(hold);
+  all.resize(hold);
   return all;
+}
+
+// The stop texts are sorted: those that begin with the text's first characters are neighbours, and
+// become fewer with each. So the time does not grow with their number.
+completion::stop_text completion::stop_at(std::string_view text) const {
+  auto first = stops_.begin(), last = stops_.end();
+  for (std::size_t n = 0; first != last; ++n) {
+    if (first->size() == n) return stop_text::there;
+    if (n == text.size()) return stop_text::begun;
+    const auto of = [n](const std::string& stop) { return static_cast<unsigned char>(stop[n]); };
+    const auto same =
+        std::ranges::equal_range(first, last, static_cast<unsigned char>(text[n]), std::less{}, of);
+    first = same.begin();
+    last = same.end();
+  }
+  return stop_text::none;
 }
 
 std::string_view name_of(completion::finish f) {

@@ -17,7 +17,8 @@ class completion {
   enum class finish : std::uint8_t { none, stop, length };
 
   /// Ends with the request's last tokens, which are not part of the text, and before each of these
-  /// texts (not empty). words: null: tokens without text. It must outlive this.
+  /// texts (not empty) behind that of its first min_tokens. words: null: tokens without text. It
+  /// must outlive this.
   completion(const completion_request& asked, std::vector<std::string> stops,
              const tokenizer* words);
 
@@ -31,11 +32,15 @@ class completion {
   const std::vector<double>& log_probabilities() const { return log_probabilities_; }
 
  private:
-  std::string certain(std::string fresh, bool ends);
+  enum class stop_text : std::uint8_t { none, begun, there };
 
-  std::uint32_t max_tokens_;
+  std::string certain(std::string fresh, bool ends);
+  /// Does the text begin with a stop text, or is it the beginning of one?
+  stop_text stop_at(std::string_view text) const;
+
+  std::uint32_t max_tokens_, min_tokens_;
   std::vector<std::uint32_t> last_tokens_;
-  std::vector<std::string> stops_;
+  std::vector<std::string> stops_;  // sorted
   const tokenizer* words_;
   std::vector<std::uint32_t> tokens_;
   std::vector<double> log_probabilities_;

@@ -22,6 +22,8 @@ expected<void> check_sampling(const sampling& s, std::uint32_t vocabulary) {
   if (!is_finite(s.min_p) || !is_finite(s.frequency_penalty) || !is_finite(s.presence_penalty) ||
       !std::ranges::all_of(s.bias, is_finite, &token_bias::bias))
     return refuse(reason::kind::invalid, "min_p, penalties and biases of tokens must be finite");
+  if (const auto r = s.repetition_penalty.value_or(1); !is_finite(r) || r <= 0)
+    return refuse(reason::kind::invalid, "repetition_penalty: found {}, expected more than 0", r);
   if (s.bias.size() > max_biases)
     return refuse(reason::kind::invalid, "found {} biases of tokens, expected at most {}",
                   s.bias.size(), max_biases);
@@ -67,7 +69,11 @@ expected<void> check(const completion_request& r, std::span<const std::uint32_t>
   return {};
 }
 
+// More than are ever allowed: a later attempt would not succeed either.
 expected<void> check_sequences(std::size_t present, std::size_t fresh, std::size_t max) {
+  if (fresh > max)
+    return refuse(reason::kind::invalid,
+                  "{} sequences are asked for, and at most {} are allowed at a time", fresh, max);
   if (present + fresh <= max) return {};
   return refuse(reason::kind::insufficient,
                 "{} sequences are running or waiting, and {} are allowed", present, max);

@@ -22,7 +22,8 @@ struct completion_room {
 /// range. `tokens`: of the prompt, then of the completion as far as known; none in a simulation.
 expected<void> check(const completion_request& r, std::span<const std::uint32_t> tokens,
                      const completion_room& room);
-/// Refuses (insufficient) `fresh` sequences that with the present ones exceed `max`.
+/// Refuses `fresh` sequences that with the present ones exceed `max` (insufficient), or alone
+/// (invalid).
 expected<void> check_sequences(std::size_t present, std::size_t fresh, std::size_t max);
 
 }  // namespace troupe::gpu

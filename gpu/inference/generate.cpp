@@ -16,7 +16,8 @@ constexpr sequence_id only = 1;
 /// the same to the last bit. Each token is chosen from the logits of the position before it.
 class generator {
  public:
-  generator(inference_device& d, const generation& g) : device_{d}, how_{g} {}
+  generator(inference_device& d, const generation& g)
+      : device_{d}, how_{g}, repeated_{prompt_for_penalty(g.what.how, g.prompt)} {}
   ~generator() { device_.release(only); }
   generator(const generator&) = delete;
   generator& operator=(const generator&) = delete;
@@ -29,7 +30,8 @@ class generator {
     while (out.finished() == completion::finish::none) {
       const auto position = how_.prompt.size() + out.tokens().size();
       if (ok = check_logits(logits_, position); !ok) return refuse(ok.error());
-      const auto text = out.add(sample(logits_, how_.what.how, position, out.tokens()));
+      const auto text = out.add(sample(logits_, rule_of(how_.what, out.tokens().size()), position,
+                                       out.tokens(), repeated_));
       if (out.tokens().size() == 1) made_.ttft_s = now_s() - begin;
       if (received && !text.empty()) received(text);
       if (out.finished() != completion::finish::none) break;
@@ -87,6 +89,7 @@ class generator {
 
   inference_device& device_;
   const generation& how_;
+  const std::vector<std::uint32_t> repeated_;
   generated made_;
   payload rows_;
   std::span<const float> logits_;  // in rows_

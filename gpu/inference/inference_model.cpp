@@ -285,9 +285,14 @@ void read_defaults(config_reader& g, inference_model& m) {
   number("temperature", 100, m.defaults.temperature);
   number("top_p", 1, m.defaults.top_p);
   number("min_p", 1, m.defaults.min_p);
+  double penalty = 1;
+  g.number("repetition_penalty", penalty, 1e-6, 1e6);
+  if (g.find("repetition_penalty")) m.defaults.repetition_penalty = penalty;
   std::uint32_t top_k = 0;
-  g.whole("top_k", top_k, 0, std::numeric_limits<std::uint32_t>::max());
-  if (g.find("top_k")) m.defaults.top_k = top_k;
+  // -1: all, as in vLLM.
+  const auto* k = g.find("top_k");
+  if (k && *k != -1) g.whole("top_k", top_k, 0, std::numeric_limits<std::uint32_t>::max());
+  if (k) m.defaults.top_k = top_k;
 }
 
 }  // namespace

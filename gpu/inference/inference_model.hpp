@@ -25,6 +25,7 @@ struct rope_scaling {
 struct sampling_defaults {
   std::optional<double> temperature, top_p, min_p;
   std::optional<std::uint32_t> top_k;
+  std::optional<double> repetition_penalty{};
 };
 
 /// A model without its weights, as inference needs it.

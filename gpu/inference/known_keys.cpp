@@ -22,7 +22,8 @@ constexpr std::string_view harmless_settings[] = {"temperature",
                                                   "top_p",
                                                   "top_k",
                                                   "min_p",
-                                                  "eos_token_id",  // applied
+                                                  "repetition_penalty",
+                                                  "eos_token_id",  // these are applied
                                                   "bos_token_id",
                                                   "pad_token_id",
                                                   "decoder_start_token_id",
@@ -64,7 +65,6 @@ constexpr std::string_view harmless_settings[] = {"temperature",
 const std::vector<named_value>& neutral_settings() {
   static const std::vector<named_value> all{
       {"do_sample", true},
-      {"repetition_penalty", 1},
       {"encoder_repetition_penalty", 1},
       {"typical_p", 1},
       {"top_h", 1},

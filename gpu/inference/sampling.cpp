@@ -75,14 +75,30 @@ std::uint32_t choose(std::span<const float> logits, const sampling& how, std::ui
 }
 
 bool changes_logits(const sampling& how) {
-  return how.frequency_penalty != 0 || how.presence_penalty != 0 || !how.bias.empty();
+  return how.depends_on_completion() || !how.bias.empty();
 }
 
-// OpenAI's penalties: presence once for a token that is in the completion, frequency for each time;
-// then the biases. The prompt does not count.
+/// A token that has been there is less probable, by a factor: of what the logit is above 0, or of
+/// what it is below.
+void penalize_repetition(std::vector<float>& all, double penalty,
+                         std::span<const std::uint32_t> completion,
+                         std::span<const std::uint32_t> prompt) {
+  std::vector<bool> was(all.size());
+  for (const auto& tokens : {completion, prompt})
+    for (const auto t : tokens)
+      if (t < was.size()) was[t] = true;
+  for (std::size_t t = 0; t < all.size(); ++t)
+    if (was[t]) all[t] = static_cast<float>(all[t] > 0 ? all[t] / penalty : all[t] * penalty);
+}
+
+// The penalty of repetitions first, as in vLLM. Then OpenAI's: presence once for a token that is in
+// the completion, frequency for each time; the prompt does not count. Then the biases.
 std::vector<float> changed(std::span<const float> logits, const sampling& how,
-                           std::span<const std::uint32_t> completion) {
+                           std::span<const std::uint32_t> completion,
+                           std::span<const std::uint32_t> prompt) {
   std::vector<float> all{logits.begin(), logits.end()};
+  if (how.penalizes_repetition())
+    penalize_repetition(all, *how.repetition_penalty, completion, prompt);
   std::vector<std::uint32_t> counts(all.size());
   for (const auto t : completion)
     if (t < counts.size()) ++counts[t];
@@ -132,10 +148,29 @@ double log_probability_of(std::span<const float> logits, std::uint32_t token) {
 
 // The log probability is the model's own, without penalties, biases and temperature.
 weighed_token sample(std::span<const float> logits, const sampling& how, std::uint64_t position,
-                     std::span<const std::uint32_t> completion) {
-  const auto token = changes_logits(how) ? token_by(changed(logits, how, completion), how, position)
-                                         : token_by(logits, how, position);
+                     std::span<const std::uint32_t> completion,
+                     std::span<const std::uint32_t> prompt) {
+  const auto token = changes_logits(how)
+                         ? token_by(changed(logits, how, completion, prompt), how, position)
+                         : token_by(logits, how, position);
   return {token, log_probability_of(logits, token)};
+}
+
+sampling rule_of(const completion_request& r, std::size_t known) {
+  auto how = r.how;
+  if (known < r.min_tokens.value_or(0))
+    for (const auto t : r.last_tokens)
+      how.bias.push_back({t, -std::numeric_limits<double>::infinity()});
+  return how;
+}
+
+std::vector<std::uint32_t> prompt_for_penalty(const sampling& how,
+                                              std::span<const std::uint32_t> prompt) {
+  if (!how.penalizes_repetition()) return {};
+  std::vector<std::uint32_t> all{prompt.begin(), prompt.end()};
+  std::ranges::sort(all);
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  return all;
 }
 
 std::vector<weighed_token> top_tokens(std::span<const float> logits, std::uint32_t n) {

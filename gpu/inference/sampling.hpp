@@ -14,9 +14,18 @@ expected<void> check_logits(std::span<const float> logits, std::uint64_t positio
 
 /// Chooses the token at a position: a function of these arguments alone. Between equal logits the
 /// smaller token counts as more probable. `logits` must not be empty; NaN counts as least probable.
-/// `completion`: its tokens so far, for the penalties.
+/// `completion`: its tokens so far, for the penalties; `prompt`: those before it, in any order, for
+/// the penalty of repetitions.
 weighed_token sample(std::span<const float> logits, const sampling& how, std::uint64_t position,
-                     std::span<const std::uint32_t> completion = {});
+                     std::span<const std::uint32_t> completion = {},
+                     std::span<const std::uint32_t> prompt = {});
+
+/// The rule for the token after `known` tokens of a completion: before `min_tokens` none of the last
+/// tokens is chosen.
+sampling rule_of(const completion_request& r, std::size_t known);
+/// The different tokens of a prompt, if the choice depends on them.
+std::vector<std::uint32_t> prompt_for_penalty(const sampling& how,
+                                              std::span<const std::uint32_t> prompt);
 
 /// Precondition: the token has a logit.
 double log_probability_of(std::span<const float> logits, std::uint32_t token);

@@ -1,8 +1,11 @@
 #include "gpu/text/chat_template.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 
+#include "gpu/text/chat_values.hpp"
 #include "gpu/text/jinja_template.hpp"
 #include "gpu/text/json_members.hpp"
 #include "gpu/text/special_names.hpp"
@@ -99,33 +102,24 @@ std::tm local_time() {
   return broken;
 }
 
-/// Roles of the API; a template makes special tokens of them. Others are a client's text.
-bool is_known_role(std::string_view role) {
-  constexpr std::string_view known[] = {"system", "user", "assistant", "developer", "tool"};
-  return std::find(std::begin(known), std::end(known), role) != std::end(known);
-}
-
-/// The content is marked as from a message, so special names in it stay text; a role only if it is
-/// none of the API's.
-jinja::value value_of(std::span<const chat_message> messages) {
-  std::vector<jinja::value> all;
-  jinja::work w;
-  for (const auto& m : messages) {
-    jinja::dictionary d;
-    d.set("role", jinja::text{m.role, !is_known_role(m.role)}, w);
-    d.set("content", jinja::text{m.text, true}, w);
-    all.emplace_back(std::move(d));
-  }
-  return jinja::list{std::move(all)};
+/// The chat up to there.
+written_chat cut(written_chat c, std::size_t end) {
+  c.text.resize(end);
+  while (!c.from_messages.empty() && c.from_messages.back().begin >= end)
+    c.from_messages.pop_back();
+  if (!c.from_messages.empty())
+    c.from_messages.back().end = std::min(c.from_messages.back().end, end);
+  return c;
 }
 
 }  // namespace
 
 struct chat_template::content {
-  std::string name = "plain", problem;
+  std::string name = "plain", source, problem;  // source: for sentences
   jinja::compiled compiled;
   token_names tokens;
   std::vector<std::uint32_t> ends;
+  content_form form = content_form::text;
 };
 
 chat_template::chat_template() {
@@ -145,6 +139,7 @@ chat_template chat_template::of_text(std::string_view source, std::string name,
                                      token_names tokens) {
   auto c = std::make_shared<content>();
   c->name = "template";
+  c->source = name;
   c->tokens = std::move(tokens);
   auto read = jinja::compiled::read(source, std::move(name));
   if (read)
@@ -163,6 +158,7 @@ chat_template chat_template::of(const fs::path& folder, const tokenizer& t) {
                         names.value_or(token_names{}));
     auto c = std::make_shared<content>(*made.content_);
     if (!found) c->problem = found.error().text;
+    find_form(*c);
     find_ends(*c, t);
     return chat_template{std::move(c)};
   }
@@ -188,6 +184,10 @@ chat_template chat_template::own(const tokenizer& t, const token_names& names) {
 
 std::string_view chat_template::name() const {
   return content_->name;
+}
+
+bool chat_template::reads_parts() const {
+  return content_->form == content_form::parts;
 }
 
 const std::string& chat_template::problem() const {
@@ -226,25 +226,79 @@ void chat_template::find_ends(content& c, const tokenizer& t) {
   add(tokens[0]);
 }
 
-expected<written_chat> chat_template::write(std::span<const chat_message> messages,
-                                            bool asks_for_answer, const std::tm& now) const {
+/// Some templates read a message's content as a text, others walk over its parts, and write nothing
+/// of a text: a sample message shows which form this one reads. One that writes the sample in
+/// neither form would answer an empty conversation. A template that refuses the sample may do so
+/// for another reason, and counts as one of texts.
+void chat_template::find_form(content& c) {
+  if (!c.problem.empty()) return;
+  constexpr std::string_view sample = "A sample of a message 4711";
+  const chat_message message[] = {{"user", std::string{sample}}};
+  bool lost = false;
+  for (const auto form : {content_form::text, content_form::parts}) {
+    auto tried = std::make_shared<content>(c);
+    tried->form = form;
+    const auto written = chat_template{std::move(tried)}.write(message, true, local_time());
+    if (written && written->text.find(sample) != std::string::npos) {
+      c.form = form;
+      return;
+    }
+    lost = lost || written;
+  }
+  if (lost)
+    c.problem = fmt::format(
+        "{}: found no text of a sample message in the prompt, expected it as a text or as parts",
+        c.source);
+}
+
+expected<written_chat> chat_template::written(std::span<const chat_message> messages,
+                                              const chat_options& how, const std::tm& now) const {
   if (!content_->problem.empty()) return refuse(reason::kind::invalid, content_->problem);
-  std::map<std::string, jinja::value, std::less<>> names;
+  template_names names;
   for (const auto& [name, t] : content_->tokens) names.emplace(name, jinja::value{t});
-  names["messages"] = value_of(messages);
-  names["add_generation_prompt"] = jinja::value{asks_for_answer};
   names["tools"] = jinja::value{jinja::none{}};
   names["documents"] = jinja::value{jinja::none{}};
+  if (auto ok = add_names(how.variables, names); !ok) return refuse(ok.error());
+  auto all = values_of(messages, content_->form);
+  if (!all) return refuse(all.error());
+  names["messages"] = std::move(*all);
+  names["add_generation_prompt"] = jinja::value{how.asks_for_answer};
   auto text = content_->compiled.evaluate(std::move(names), now);
   if (!text) return refuse(text.error());
   return written_chat{text->bytes(), text->from_message()};
 }
 
-expected<std::vector<std::uint32_t>> chat_template::prompt(
-    const tokenizer& t, std::span<const chat_message> messages) const {
-  const auto chat = write(messages, true, local_time());
+/// The end of the last message's text is found by a mark behind it. A template that removes white
+/// space at the end of a text removes that before the mark's, too: then it is removed here as well.
+expected<written_chat> chat_template::write(std::span<const chat_message> messages,
+                                            const chat_options& how, const std::tm& now) const {
+  if (!how.continues) return written(messages, how, now);
+  constexpr std::string_view word = "GO-ON-BEHIND-THIS-4711", mark = "GO-ON-BEHIND-THIS-4711 ";
+  std::vector<chat_message> marked{messages.begin(), messages.end()};
+  auto& last = marked.back();
+  last.text += mark;
+  if (!last.parts.empty()) last.parts.back() += mark;
+  auto chat = written(marked, how, now);
+  if (!chat) return chat;
+  const auto at = chat->text.rfind(word);
+  if (at == std::string::npos || !last.has_content)
+    return refuse(reason::kind::invalid,
+                  "the last message cannot be continued: the template does not write its text");
+  auto end = at;
+  if (chat->text.compare(at, mark.size(), mark) != 0)
+    while (end > 0 && (chat->text[end - 1] == ' ' ||
+                       (chat->text[end - 1] >= '\t' && chat->text[end - 1] <= '\r')))
+      --end;
+  return cut(std::move(*chat), end);
+}
+
+expected<std::vector<std::uint32_t>> chat_template::prompt(const tokenizer& t,
+                                                           std::span<const chat_message> messages,
+                                                           const chat_options& how) const {
+  const auto chat = write(messages, how, local_time());
   if (!chat) return refuse(chat.error());
-  return t.encode(chat->text, chat->from_messages);
+  return how.adds_special ? t.encode_prompt(chat->text, chat->from_messages)
+                          : t.encode(chat->text, chat->from_messages);
 }
 
 }  // namespace troupe::gpu

@@ -16,8 +16,21 @@
 namespace troupe::gpu {
 
 struct chat_message {
-  std::string role;  // system, user or assistant
-  std::string text;
+  std::string role;                  // system, user, assistant or tool
+  std::string text;                  // of its content; if that was given as parts, of all of them
+  std::vector<std::string> parts{};  // those
+  bool has_content = true;
+  /// A JSON object: the further keys that a template gets: name, tool_calls, reasoning_content, ...
+  std::string more{};
+};
+
+/// How a conversation is written.
+struct chat_options {
+  bool asks_for_answer = true;  // the begin of the assistant's answer comes behind the messages
+  /// The last message goes on: what the template writes behind its text is left out.
+  bool continues = false;
+  bool adds_special = false;  // the tokens that begin and end a text, too
+  std::string variables{};    // a JSON object: further names of the template; empty: none
 };
 
 /// A conversation as a model's template writes it.
@@ -44,15 +57,22 @@ class chat_template {
 
   /// `template`, or the one of our own: chatml, llama3, instruction, plain.
   std::string_view name() const;
+  /// Does it read contents as lists of parts? Found out by a sample.
+  bool reads_parts() const;
   /// Why no conversation can be written; empty: it can.
   const std::string& problem() const;
 
   /// Fails if the template refuses the conversation, or cannot write it.
-  expected<written_chat> write(std::span<const chat_message> messages, bool asks_for_answer,
+  expected<written_chat> write(std::span<const chat_message> messages, const chat_options& how,
                                const std::tm& now) const;
+  expected<written_chat> write(std::span<const chat_message> messages, bool asks_for_answer,
+                               const std::tm& now) const {
+    return write(messages, chat_options{.asks_for_answer = asks_for_answer}, now);
+  }
   /// The prompt that the assistant's next answer continues, at the present time.
   expected<std::vector<std::uint32_t>> prompt(const tokenizer& t,
-                                              std::span<const chat_message> messages) const;
+                                              std::span<const chat_message> messages,
+                                              const chat_options& how = {}) const;
   /// The tokens that end an answer, besides the model's own: the tokenizer's end of text, and what
   /// the template writes behind an answer.
   const std::vector<std::uint32_t>& ends() const;
@@ -62,6 +82,9 @@ class chat_template {
   explicit chat_template(std::shared_ptr<const content> c) : content_{std::move(c)} {}
   static chat_template own(const tokenizer& t, const token_names& names);
   static void find_ends(content& c, const tokenizer& t);
+  static void find_form(content& c);
+  expected<written_chat> written(std::span<const chat_message> messages, const chat_options& how,
+                                 const std::tm& now) const;
 
   std::shared_ptr<const content> content_;
 };

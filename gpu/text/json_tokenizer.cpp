@@ -38,7 +38,8 @@ class json_tokenizer final : public tokenizer {
   static expected<std::unique_ptr<tokenizer>> read(const tokenizer_document& d);
 
   token_list encode(std::string_view text, std::span<const text_range> literal) const override;
-  token_list encode_prompt(std::string_view text) const override;
+  token_list encode_prompt(std::string_view text,
+                           std::span<const text_range> literal) const override;
   std::string text_of(std::uint32_t token, bool first) const override;
   std::string written(std::uint32_t token) const override;
   std::optional<std::uint32_t> special(std::string_view name) const override;
@@ -263,9 +264,10 @@ token_list json_tokenizer::encode(std::string_view text,
   return std::move(e.out);
 }
 
-token_list json_tokenizer::encode_prompt(std::string_view text) const {
+token_list json_tokenizer::encode_prompt(std::string_view text,
+                                         std::span<const text_range> literal) const {
   auto all = before_;
-  const auto inner = encode(text, {});
+  const auto inner = encode(text, literal);
   all.insert(all.end(), inner.begin(), inner.end());
   all.insert(all.end(), after_.begin(), after_.end());
   return all;

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "messages/base/fields.hpp"
@@ -29,10 +31,17 @@ struct sampling {
   double frequency_penalty = 0;
   double presence_penalty = 0;     // subtracted once if it is in the completion
   std::vector<token_bias> bias{};  // at most 1,024
+  /// Divides a token's logit if it is positive, and else multiplies it, if the token is in the
+  /// prompt or in the completion; more than 0, and 1 or none: no change.
+  std::optional<double> repetition_penalty{};
+  static constexpr std::size_t required = 8;
 
   TROUPE_FIELDS(sampling, temperature, top_p, top_k, seed, min_p, frequency_penalty,
-                presence_penalty, bias);
-  bool depends_on_completion() const { return frequency_penalty != 0 || presence_penalty != 0; }
+                presence_penalty, bias, repetition_penalty);
+  bool penalizes_repetition() const { return repetition_penalty.value_or(1) != 1; }
+  bool depends_on_completion() const {
+    return frequency_penalty != 0 || presence_penalty != 0 || penalizes_repetition();
+  }
 };
 
 /// A prompt to complete. The prompt's tokens travel beside it.
@@ -47,6 +56,9 @@ struct completion_request {
   bool scores_prompt = false;  // the answer begins with the prompt's tokens
   double ttft_s = 0;           // goal for the first token; 0: the server's
   std::int32_t priority = 0;   // larger first, where there is an order
+  /// Tokens of the completion before which none of `last_tokens` is chosen; none: 0.
+  std::optional<std::uint32_t> min_tokens{};
+  static constexpr std::size_t required = 8;
 
   /// Tokens of the prompt, from the second on, with which the answer begins, with their log
   /// probabilities.
@@ -57,7 +69,7 @@ struct completion_request {
   std::uint64_t positions() const { return std::uint64_t{prompt_tokens} + max_tokens; }
 
   TROUPE_FIELDS(completion_request, prompt_tokens, max_tokens, last_tokens, how, top, scores_prompt,
-                ttft_s, priority);
+                ttft_s, priority, min_tokens);
 };
 
 /// A token with its logarithmic probability.

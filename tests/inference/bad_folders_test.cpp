@@ -148,12 +148,14 @@ TEST_CASE("generation_config.json gives the defaults of sampling") {
   CHECK(m.defaults.top_p == 0.9);
   CHECK(m.defaults.top_k == 20u);
   CHECK(m.defaults.min_p == 0.05);
-  CHECK(m.ignored_keys == std::vector<std::string>{"repetition_penalty"});
+  CHECK(m.defaults.repetition_penalty == 1.1);
+  CHECK(m.ignored_keys.empty());
+  CHECK(loaded(read(R"({"top_k": -1})")).defaults.top_k == 0u);
   const auto none = loaded(read(R"({"temperature": null, "repetition_penalty": 1.0})"));
   CHECK_FALSE(none.defaults.temperature);
   CHECK(none.ignored_keys.empty());
-  for (const std::string wrong :
-       {R"({"temperature": -1})", R"({"top_p": 1.5})", R"({"top_k": -1})", R"({"min_p": "0.1"})"}) {
+  for (const std::string wrong : {R"({"temperature": -1})", R"({"top_p": 1.5})", R"({"top_k": -2})",
+                                  R"({"min_p": "0.1"})", R"({"repetition_penalty": 0})"}) {
     const auto bad = read(wrong);
     REQUIRE_FALSE(bad);
     CHECK_THAT(bad.error().text, Contains("generation_config.json"));

@@ -215,3 +215,89 @@ TEST_CASE("a configuration that is not JSON is a problem of chats") {
              Catch::EndsWith("tokenizer_config.json: chat_template: found neither "
                              "a text nor a list of templates"));
 }
+
+TEST_CASE("a template gets texts or parts, whichever it writes, and loses no message") {
+  const auto t = ascii_with({"<s>"});
+  const auto shown = [&](const std::string& source, const chat_message& m) {
+    temporary("chat/chat_template.jinja", source);
+    return shown_prompt(*t, {m});
+  };
+  const chat_message text{"user", "Hi there"}, parts{"user", "Hi there", {"Hi ", "there"}};
+  const std::string walks =
+      "{% for m in messages %}{% for p in m['content'] %}{% if p['type'] == 'text' %}"
+      "[{{ p['text'] }}]{% endif %}{% endfor %}{% endfor %}";
+  CHECK(shown(walks, text) == "template: [Hi there]");
+  CHECK(shown(walks, parts) == "template: [Hi ][there]");
+  CHECK(shown("{{ messages[0].content[0].text }}", text) == "template: Hi there");
+  CHECK(shown("{{ messages[0].content }}", parts) == "template: Hi there");
+  const std::string both =
+      "{% if messages[0].content is string %}{{ messages[0].content }}{% else %}no{% endif %}";
+  CHECK(shown(both, parts) == "template: Hi there");
+  // Neither form: such a model would answer an empty conversation.
+  CHECK_THAT(shown("{% for m in messages %}{{ m.role }}{% endfor %}", text),
+             Catch::Contains("chat_template.jinja: found no text of a sample message"));
+  // It refuses the sample, which says nothing of its form.
+  CHECK(shown("{% if messages[0].content != 'Hi there' %}{{ raise_exception('no') }}{% endif %}"
+              "{{ messages[0].content }}",
+              text) == "template: Hi there");
+}
+
+TEST_CASE("a template gets names, calls of tools, their results and reasoning of messages") {
+  const auto t = ascii_with({"<s>"});
+  temporary("chat/chat_template.jinja",
+            "{% for m in messages %}{{ m.role }}:{{ m.name }}:{{ m.content }}"
+            "{% if m.reasoning_content is defined %}({{ m.reasoning_content }}){% endif %}"
+            "{% for c in m.tool_calls %}{{ c | tojson }}{{ c.function.arguments.y }}{% endfor %}"
+            "{% if m.tool_call_id is defined %}#{{ m.tool_call_id }}{% endif %};{% endfor %}");
+  chat_message call{"assistant", ""};
+  call.has_content = false;
+  call.more =
+      R"({"content": null, "reasoning_content": "<s>", "tool_calls": [{"function": {"name": "f",
+          "arguments": "{\"y\": 1, \"x\": [true, null, 2.5]}"}}]})";
+  chat_message user{"user", "Hi"};
+  user.more = R"({"name": "Ann"})";
+  chat_message result{"tool", "4"};
+  result.more = R"({"tool_call_id": "1"})";
+  CHECK(shown_prompt(*t, {user, call, result}) ==
+        R"(template: user:Ann:Hi;assistant::None(<s>){"function": {"name": "f", "arguments": )"
+        R"({"y": 1, "x": [true, null, 2.5]}}}1;tool::4#1;)");
+  for (const char* arguments : {R"("[1]")", R"("{")", R"("3")"}) {
+    call.more = std::string{R"({"tool_calls": [{"function": {"name": "f", "arguments": )"} +
+                arguments + "}}]}";
+    CHECK_THAT(shown_prompt(*t, {call}), Catch::Contains("message 0: expected calls of tools"));
+  }
+}
+
+TEST_CASE("the last message goes on where it ends, and a template gets names of a request") {
+  const auto t = ascii_with({"<|im_start|>", "<|im_end|>", "<s>"});
+  const std::string source =
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+      "{% if add_generation_prompt %}<|im_start|>assistant\n{% if thinks is defined and not thinks "
+      "%}"
+      "-{{ word }}{% endif %}{% endif %}";
+  const auto shown = [&](const std::string& text, const chat_options& how) {
+    const std::vector<chat_message> all{{"user", "Hi"}, {"assistant", "It is "}};
+    temporary("chat/chat_template.jinja", text);
+    const auto prompt = here(*t).prompt(*t, all, how);
+    if (!prompt) return prompt.error().text;
+    std::string out;
+    for (const auto token : *prompt)
+      out += token >= 200 ? "{" + std::to_string(token - 200) + "}" : t->text_of(token, false);
+    return out;
+  };
+  const std::string turns = "{0}user\nHi{1}\n{0}assistant\nIt is ";
+  CHECK(shown(source, {}) == turns + "{1}\n{0}assistant\n");
+  CHECK(shown(source, {.asks_for_answer = false}) == turns + "{1}\n");
+  CHECK(shown(source, {.asks_for_answer = false, .continues = true}) == turns);
+  // transformers removes white space at the end where the template does.
+  const std::string trims =
+      "{% for m in messages %}<|im_start|>{{ m.content | trim }}<|im_end|>{% endfor %}";
+  CHECK(shown(trims, {.asks_for_answer = false, .continues = true}) == "{0}Hi{1}{0}It is");
+  CHECK_THAT(shown("{{ messages[0].content }}", {.asks_for_answer = false, .continues = true}),
+             Catch::Contains("cannot be continued"));
+  const std::string names = R"({"thinks": false, "word": "<s>"})";
+  CHECK(shown(source, {.variables = names}) == turns + "{1}\n{0}assistant\n-<s>");  // no token
+  CHECK(shown(source, {.variables = R"({"messages": [], "thinks": true})"}) ==
+        turns + "{1}\n{0}assistant\n");
+  CHECK_THAT(shown(source, {.variables = "[1]"}), Catch::Contains("expected a JSON object"));
+}

@@ -2,6 +2,9 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+#include <optional>
+
 #include "harness/files.hpp"
 
 using namespace troupe::gpu;
@@ -24,12 +27,14 @@ struct limits {
   std::uint32_t max_tokens = 16;
   std::vector<std::uint32_t> last_tokens{};
   std::vector<std::string> stops{};
+  std::optional<std::uint32_t> min_tokens{};
 };
 written write(const std::string& text, const limits& l) {
   const auto words = bytes();
   completion_request asked;
   asked.max_tokens = l.max_tokens;
   asked.last_tokens = l.last_tokens;
+  asked.min_tokens = l.min_tokens;
   completion c{asked, l.stops, words.get()};
   written w;
   for (const char byte : text) w.pieces.push_back(c.add({static_cast<unsigned char>(byte), -1}));
@@ -72,6 +77,27 @@ TEST_CASE("a completion ends before a stop text, and no part of that text is emi
   // The earliest of several.
   CHECK(write("abcabd", {.max_tokens = 20, .stops = {"bd", "ca"}}).text == "ab");
   CHECK(write("aaab", {.max_tokens = 20, .stops = {"aab"}}).text == "a");
+  // One that begins another.
+  CHECK(write("xabcd", {.max_tokens = 20, .stops = {"abcd", "ab", "abx"}}).text == "x");
+}
+
+TEST_CASE("a thousand stop texts end a completion where a search for each finds the first") {
+  std::vector<std::string> stops;
+  for (int i = 0; i < 1000; ++i) stops.push_back(std::to_string(7919 * (i + 11) % 99991));
+  std::string text;
+  for (int i = 0; i < 40; ++i) text += std::to_string(i * i * i) + "-";
+  auto first = std::string::npos;
+  for (const auto& stop : stops) first = std::min(first, text.find(stop));
+  REQUIRE(first != std::string::npos);
+  CHECK(write(text, {.max_tokens = 1000, .stops = stops}).text == text.substr(0, first));
+}
+
+TEST_CASE("stop texts in the first min_tokens tokens are text") {
+  const auto w = write("abcabc", {.max_tokens = 9, .stops = {"bc"}, .min_tokens = 3});
+  CHECK(w.text == "abca");
+  CHECK(w.finish == "stop");
+  // One that begins there does not count either.
+  CHECK(write("abcd", {.max_tokens = 4, .stops = {"bc"}, .min_tokens = 2}).text == "abcd");
 }
 
 TEST_CASE("only complete characters are emitted, and invalid UTF-8 becomes U+FFFD") {

@@ -214,7 +214,6 @@ TEST_CASE(
       {"num_beams", "4"},
       {"num_return_sequences", "2"},
       {"penalty_alpha", "0.6"},
-      {"repetition_penalty", "1.1"},
       {"sequence_bias", "[[[5], 1.0]]"},
       {"stop_strings", "[\"x\"]"},
       {"suppress_tokens", "[65, 66]"},

@@ -136,3 +136,34 @@ TEST_CASE("penalties and biases move the choice, and leave the log probability")
   CHECK(sample(logits, how, 0, often).token == 1);  // 3 has 2 - 0.9
   CHECK(sample(logits, how, 0, std::vector<std::uint32_t>{1, 1, 3, 3}).token == 7);
 }
+
+TEST_CASE("a penalty of repetitions divides positive logits and multiplies negative ones") {
+  const std::vector<float> two{1.0f, 0.9f, -0.5f, -0.6f};
+  sampling how{.temperature = 0};
+  how.repetition_penalty = 1.2;
+  const std::vector<std::uint32_t> none, first{0}, all{0, 1, 2, 3};
+  CHECK(sample(two, how, 0, none, none).token == 0);
+  CHECK(sample(two, how, 0, first, none).token == 1);  // 1 / 1.2 is below 0.9
+  CHECK(sample(two, how, 0, none, first).token == 1);  // the prompt counts, too
+  CHECK(sample(two, how, 0, first, first).token == 1);
+  CHECK(sample(two, how, 0, all, none).token == 0);
+  const std::vector<float> below{-0.5f, -0.55f};
+  CHECK(sample(below, how, 0, first, none).token == 1);  // -0.5 times 1.2
+  how.repetition_penalty = 0.5;
+  CHECK(sample(below, how, 0, std::vector<std::uint32_t>{1}, none).token == 1);
+  CHECK(sample(two, how, 0, first, none).log_probability ==
+        Approx(log_probability_of(two, 0)));  // the model's own
+}
+
+TEST_CASE("before min_tokens none of the last tokens is chosen, whatever its logit and bias") {
+  completion_request r;
+  r.max_tokens = 9;
+  r.min_tokens = 2;
+  r.last_tokens = {1, 3};
+  r.how.bias = {{1, 100}};
+  CHECK(sample(logits, rule_of(r, 0), 0).token == 7);
+  CHECK(sample(logits, rule_of(r, 1), 0).token == 7);
+  CHECK(sample(logits, rule_of(r, 2), 0).token == 1);
+  r.min_tokens.reset();
+  CHECK(sample(logits, rule_of(r, 0), 0).token == 1);
+}

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "runtime/host/wait.hpp"
+#include "web/http/http_rules.hpp"
 #include "web/raw_client.hpp"
 
 using namespace troupe;
@@ -361,10 +362,67 @@ TEST_CASE("a promised stream that fails has a status before its head, and an eve
   CHECK_THAT(a.body, Catch::EndsWith("data: no\n\n"));
 }
 
-TEST_CASE("an answer has the id that its request has, and no other's") {
+TEST_CASE("an answer has the id that its request has, or one of its own, and a date") {
   echo_server s;
   raw_client c{s.server->port()};
   c.send(get("/a", "X-Request-Id: 7\r\n") + get("/b"));
   CHECK(c.answer().fields.at("x-request-id") == "7");
-  CHECK_FALSE(c.answer().fields.contains("x-request-id"));
+  const auto own = c.answer().fields;
+  c.send(get("/b") + "nothing\r\n\r\n");
+  CHECK(own.at("x-request-id").size() > 16);
+  CHECK(c.answer().fields.at("x-request-id") != own.at("x-request-id"));
+  CHECK(c.answer().fields.at("x-request-id") != own.at("x-request-id"));  // a refusal
+  CHECK(web::http_date(784111777) == "Sun, 06 Nov 1994 08:49:37 GMT");
+  CHECK(own.at("date").size() == web::http_date(0).size());
+}
+
+TEST_CASE("a stream tells proxies not to hold it back") {
+  echo_server s;
+  raw_client c{s.server->port()};
+  c.send(get("/stream"));
+  REQUIRE(runtime::wait_until([&] { return s.streams == 1; }, 10));
+  s.last()->end(true);
+  CHECK(c.answer().fields.at("x-accel-buffering") == "no");
+}
+
+TEST_CASE("a server that ends closes each connection behind its answer, and knows what is left") {
+  echo_server s;
+  raw_client busy{s.server->port()}, idle{s.server->port()};
+  idle.send(get("/a"));
+  CHECK(idle.answer().status == 200);
+  busy.send(get("/stream"));
+  REQUIRE(runtime::wait_until([&] { return s.streams == 1; }, 10));
+  s.server->close_after_answers();
+  CHECK(s.server->answering() == 1);
+  idle.send(get("/a"));
+  CHECK(idle.answer().fields.at("connection") == "close");
+  CHECK(idle.ended());
+  s.last()->end(true);
+  CHECK(busy.answer().whole);
+  CHECK(runtime::wait_until([&] { return s.server->answering() == 0; }, 10));
+}
+
+TEST_CASE("bodies that together take too much memory are refused, and leave none taken") {
+  web::http_limits limits;
+  limits.body_bytes = 1000;
+  limits.bodies_bytes = 1500;
+  echo_server s{limits};
+  const auto begun = "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n";
+  {
+    raw_client first{s.server->port()}, second{s.server->port()};
+    first.send(begun + std::string(900, 'a'));
+    // Its own part of the body is in memory once a further request has been answered.
+    raw_client other{s.server->port()};
+    other.send(get("/a"));
+    CHECK(other.answer().status == 200);
+    second.send(begun + std::string(900, 'a'));
+    CHECK(second.answer().status == 503);
+    first.send(std::string(100, 'a'));
+    CHECK(first.answer().status == 200);
+  }
+  for (int i = 0; i < 4; ++i) {
+    raw_client c{s.server->port()};
+    c.send(post("/a", std::string(1000, 'b')));
+    CHECK(c.answer().status == 200);
+  }
 }

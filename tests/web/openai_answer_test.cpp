@@ -90,7 +90,9 @@ TEST_CASE("a stream's events are chunks with a delta, and the usage comes last i
 }
 
 TEST_CASE("a list of models has the model") {
-  CHECK(json::parse(models_json({"m"}, 5)).at("data").at(0) == json::parse(model_json("m", 5)));
+  const auto one = json::parse(model_json({"m", 128}, 5));
+  CHECK(json::parse(models_json({{"m", 128}}, 5)).at("data").at(0) == one);
+  CHECK(one.at("max_model_len") == 128);
 }
 
 TEST_CASE("a choice says where it was computed and which tokens it has, if that is known") {

@@ -90,7 +90,7 @@ TEST_CASE("messages are texts or lists of text parts, and a developer is the sys
   };
   CHECK(of("[]") == "messages");
   CHECK(of("[3]") == "messages[0]");
-  CHECK(of(R"([{"role": "tool", "content": "a"}])") == "messages[0].role");
+  CHECK(of(R"([{"role": "function", "content": "a"}])") == "messages[0].role");
   CHECK(of(R"([{"role": 3, "content": "a"}])") == "messages[0].role");
   CHECK(of(R"([{"role": "user"}])") == "messages[0].content");
   CHECK(of(R"([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}])") ==
@@ -102,8 +102,8 @@ TEST_CASE("a value of a wrong type or out of range is refused by its name") {
        {R"("max_tokens": "4")", R"("max_tokens": 1.5)", R"("max_tokens": -1)",
         R"("max_tokens": 99999999999)", R"("max_completion_tokens": [])", R"("temperature": 2.1)",
         R"("temperature": "hot")", R"("top_p": -0.1)", R"("seed": "x")", R"("n": 0)",
-        R"("n": 1000)", R"("stop": [""])", R"("stop": ["a","b","c","d","e"])", R"("stream": 1)",
-        R"("logprobs": 6)", R"("logprobs": true)", R"("echo": "yes")", R"("model": 3)"}) {
+        R"("n": 1000)", R"("stop": [""])", R"("stream": 1)", R"("logprobs": 6)",
+        R"("logprobs": true)", R"("echo": "yes")", R"("model": 3)"}) {
     const std::string key = std::string{pair}.substr(1, std::string{pair}.find('"', 1) - 1);
     CHECK(bad(with(pair)).param == key);
   }
@@ -111,7 +111,9 @@ TEST_CASE("a value of a wrong type or out of range is refused by its name") {
   good(with(R"("echo": true, "logprobs": 1)"));
   CHECK(bad(chat_with(R"("top_logprobs": 2)"), true).param == "top_logprobs");
   CHECK(bad(chat_with(R"("logprobs": true, "top_logprobs": 21)"), true).param == "top_logprobs");
-  CHECK(bad(R"({"model": "m", "prompt": ["a", "b"], "n": 17})").param == "n");
+  CHECK(bad(R"({"model": "m", "prompt": ["a", "b"], "n": 65})").param == "n");
+  CHECK(good(R"({"model": "m", "prompt": ["a", "b"], "n": 64})").n == 64);
+  CHECK(bad(with(R"("n": 129)")).param == "n");
 }
 
 TEST_CASE("a parameter that would change the answer and is not supported is refused by its name") {
@@ -178,4 +180,112 @@ TEST_CASE("penalties, biases and the extensions are read, and checked") {
     const std::string key = std::string{pair}.substr(1, std::string{pair}.find('"', 1) - 1);
     CHECK(bad(with(pair)).param == key);
   }
+}
+
+TEST_CASE("a key of another server that would change the answer is refused by its name") {
+  for (const char* pair : {R"("bad_words": ["x"])",
+                           R"("allowed_token_ids": [1])",
+                           R"("use_beam_search": true)",
+                           R"("length_penalty": 0.5)",
+                           R"("guided_json": {"type": "object"})",
+                           R"("regex": "a+")",
+                           R"("skip_special_tokens": false)",
+                           R"("include_stop_str_in_output": true)",
+                           R"("prompt_logprobs": 1)",
+                           R"("truncate_prompt_tokens": 5)",
+                           R"("mirostat": 2)",
+                           R"("typical_p": 0.5)",
+                           R"("grammar": "root ::= a")",
+                           R"("repeat_penalty": 1.1)",
+                           R"("dry_multiplier": 0.8)",
+                           R"("n_predict": 5)",
+                           R"("samplers": ["top_k"])",
+                           R"("no_repeat_ngram_size": 2)",
+                           R"("do_sample": false)",
+                           R"("watermark": true)",
+                           R"("max_new_tokens": 5)",
+                           R"("lora_path": "x")",
+                           R"("structured_outputs": {"regex": "a"})",
+                           R"("continue_final_message": true)",
+                           R"("chat_template_kwargs": {"a": 1})"}) {
+    const std::string key = std::string{pair}.substr(1, std::string{pair}.find('"', 1) - 1);
+    INFO(pair);
+    const auto p = bad(with(pair));
+    CHECK(p.param == key);
+    CHECK_THAT(p.message, Contains(key));
+    good(with("\"" + key + "\": null"));
+  }
+  CHECK(bad(chat_with(R"("chat_template": "{{ 1 }}")"), true).param == "chat_template");
+  CHECK(bad(chat_with(R"("documents": [{}])"), true).param == "documents");
+  CHECK(bad(chat_with(R"("echo": true)"), true).param == "echo");
+  good(with(R"("bad_words": [], "use_beam_search": false, "length_penalty": 1.0, "mirostat": 0,
+    "skip_special_tokens": true, "typical_p": 1, "repeat_penalty": 1.0, "grammar": "",
+    "user": "me", "metadata": {"a": "b"}, "store": true, "cache_salt": "x", "id_slot": 3,
+    "repeat_last_n": 64, "unknown": [1])"));
+  CHECK(bad(with(R"("repeat_last_n": 64, "presence_penalty": 1)")).param == "repeat_last_n");
+}
+
+TEST_CASE("keys of other servers that are done are read, and checked") {
+  const auto r = good(with(R"("repetition_penalty": 1.3, "stop_token_ids": [3, 4], "top_k": -1,
+    "min_tokens": 5, "max_tokens": 9, "add_special_tokens": false,
+    "stop": ["a", "b", "c", "d", "e", "f"])"));
+  CHECK(r.how.repetition_penalty == 1.3);
+  CHECK(r.stop_tokens == tokens{3, 4});
+  CHECK(r.how.top_k == 0u);
+  CHECK(r.min_tokens == 5);
+  CHECK(r.adds_special == false);
+  CHECK(r.stops.size() == 6);
+  for (const char* pair :
+       {R"("repetition_penalty": 0)", R"("repetition_penalty": "1")", R"("stop_token_ids": 3)",
+        R"("stop_token_ids": [-1])", R"("top_k": -2)", R"("top_k": -1.0)", R"("min_tokens": -1)",
+        R"("max_tokens": 3, "min_tokens": 4)", R"("add_special_tokens": 1)"}) {
+    const std::string key = pair;  // its last one
+    const auto end = key.rfind("\":");
+    const auto begin = key.rfind('"', end - 1) + 1;
+    CHECK(bad(with(pair)).param == key.substr(begin, end - begin));
+  }
+  CHECK(bad(with("\"stop\": [\"" + std::string(1025, 'a') + "\"]")).param == "stop");
+}
+
+TEST_CASE("what a chat's template gets is read in the order in which it was given") {
+  const auto r =
+      good(R"({"model": "m", "chat_template_kwargs": {"zeta": 1, "alpha": {"b": 1, "a": 2}},
+    "messages": [{"role": "user", "content": "a", "name": "Ann"},
+      {"role": "assistant", "content": null, "reasoning_content": "hm", "tool_calls": [{"type": "function",
+        "id": "1", "function": {"name": "f", "arguments": "{\"y\": 1, \"x\": 2}"}}]},
+      {"role": "tool", "tool_call_id": "1", "content": "4"}]})",
+           true);
+  CHECK(r.template_names == R"({"zeta":1,"alpha":{"b":1,"a":2}})");
+  REQUIRE(r.messages.size() == 3);
+  CHECK(r.messages[0].more == R"({"name":"Ann"})");
+  CHECK_FALSE(r.messages[1].has_content);
+  CHECK(r.messages[1].more ==
+        R"({"content":null,"reasoning_content":"hm","tool_calls":[{"type":"function","id":"1",)"
+        R"("function":{"name":"f","arguments":"{\"y\": 1, \"x\": 2}"}}]})");
+  CHECK(r.messages[2].more == R"({"tool_call_id":"1"})");
+  CHECK(r.asks_for_answer);
+  const auto on = good(chat_with(R"("continue_final_message": true)"), true);
+  CHECK(on.continues);
+  CHECK_FALSE(on.asks_for_answer);
+  const auto of = [](const std::string& keys) { return bad(chat_with(keys), true).param; };
+  CHECK(of(R"("continue_final_message": true, "add_generation_prompt": true)") ==
+        "continue_final_message");
+  CHECK(of(R"("chat_template_kwargs": {"messages": []})") == "chat_template_kwargs");
+  CHECK(of(R"("chat_template_kwargs": 3)") == "chat_template_kwargs");
+  std::string many = "\"a\": 1";
+  for (int i = 0; i < 300; ++i) many += ", \"k" + std::to_string(i) + "\": 1";
+  CHECK(of("\"chat_template_kwargs\": {" + many + "}") == "chat_template_kwargs");
+  // Other objects of the body may have many keys.
+  std::string biases;
+  for (int i = 0; i < 300; ++i) biases += (i ? ", \"" : "\"") + std::to_string(i) + "\": 1";
+  CHECK(good(chat_with(R"("chat_template_kwargs": {"a": 1}, "logit_bias": {)" + biases + "}"), true)
+            .template_names == R"({"a":1})");
+  const auto message = [](const std::string& m) {
+    return bad(R"({"model": "m", "messages": [)" + m + "]}", true).param;
+  };
+  CHECK(message(R"({"role": "user", "content": "a", "tool_calls": [{}]})") ==
+        "messages[0].tool_calls");
+  CHECK(message(R"({"role": "assistant", "tool_calls": [{"function": {}}]})") ==
+        "messages[0].tool_calls");
+  CHECK(message(R"({"role": "user", "content": "a", "name": 3})") == "messages[0].name");
 }

@@ -1,12 +1,16 @@
 #include "web/http/http_server.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <future>
 #include <thread>
 
+#include "runtime/host/real_clock.hpp"
 #include "web/http/http_session.hpp"
 
 namespace troupe::web {
@@ -32,6 +36,10 @@ class http_server::listener {
  public:
   listener(const http_limits& limits, http_handler handler) {
     shared_->limits = limits;
+    // Differs from start to start; it need not be secret.
+    shared_->random =
+        random_source{static_cast<std::uint64_t>(runtime::real_clock{}.wall_s() * 1e9) ^
+                      static_cast<std::uint64_t>(::getpid()) << 44};
     shared_->handler = std::move(handler);
   }
   ~listener() {
@@ -73,6 +81,16 @@ class http_server::listener {
     return {};
   }
   std::uint16_t port() const { return port_; }
+  void close_after_answers() { shared_->ending = true; }
+  std::size_t answering() const {
+    std::promise<std::size_t> found;
+    asio::post(shared_->io, [&] {
+      const auto& open = shared_->open;
+      found.set_value(static_cast<std::size_t>(
+          std::ranges::count_if(open, [](const auto& s) { return s.second->answers(); })));
+    });
+    return found.get_future().get();
+  }
 
  private:
   void accept() {
@@ -109,6 +127,14 @@ expected<std::unique_ptr<http_server>> http_server::start(const std::string& hos
 
 std::uint16_t http_server::port() const {
   return listener_->port();
+}
+
+void http_server::close_after_answers() {
+  listener_->close_after_answers();
+}
+
+std::size_t http_server::answering() const {
+  return listener_->answering();
 }
 
 expected<bool> is_loopback(const std::string& host) {

@@ -13,9 +13,10 @@
 namespace troupe::web {
 
 struct http_limits {
-  std::uint64_t body_bytes = 1 << 20;     // 413 beyond it
-  std::uint32_t header_bytes = 16 << 10;  // 431
-  double header_s = 10, body_s = 30;      // 408
+  std::uint64_t body_bytes = 1 << 20;      // 413 beyond it
+  std::uint64_t bodies_bytes = 256 << 20;  // of all bodies that are on the way: 503 beyond it
+  std::uint32_t header_bytes = 16 << 10;   // 431
+  double header_s = 10, body_s = 30;       // 408
   double idle_s = 75;  // between requests, and for a client that reads nothing; header_s before the
                        // first request
   /// Beyond these the connection that has been without a whole request for longest is closed; if
@@ -26,12 +27,14 @@ struct http_limits {
 };
 
 struct http_request {
-  std::string method, path;                                   // decoded, without the query
-  std::string content_type, authorization, request_id, host;  // header fields; empty: none
+  std::string method, path;                       // decoded, without the query
+  std::string content_type, authorization, host;  // header fields; empty: none
+  std::string request_id;  // the client's X-Request-Id, or one of this server's own
   std::string body;
   std::string query{};  // what follows the path's "?"
   // Header fields Origin, Sec-Fetch-Site, Access-Control-Request-Headers.
   std::string origin{}, fetch_site{}, asked_fields{};
+  std::string content_encoding{};  // of all fields of that name
 };
 
 using http_fields = std::vector<std::pair<std::string, std::string>>;
@@ -86,6 +89,11 @@ class http_server {
   http_server& operator=(const http_server&) = delete;
 
   std::uint16_t port() const;
+
+  /// From now on each answer is its connection's last.
+  void close_after_answers();
+  /// Connections with a request that is not answered to the end.
+  std::size_t answering() const;
 
  private:
   class listener;

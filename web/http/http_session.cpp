@@ -13,6 +13,8 @@
 #include <sstream>
 #include <utility>
 
+#include "runtime/host/real_clock.hpp"
+#include "web/http/http_rules.hpp"
 #include "web/http/request_target.hpp"
 
 namespace troupe::web {
@@ -27,21 +29,6 @@ using tcp = asio::ip::tcp;
 
 std::string text_of(boost::beast::string_view v) {
   return {v.data(), v.size()};
-}
-
-/// The reason to refuse a request (RFC 9112, 3.2 and 6.1), or null. Boost accepts such requests,
-/// but a proxy may frame them differently, and take a part of a body for the next request
-/// (smuggling).
-const char* fault_of(const http::request<http::string_body>& m) {
-  const auto hosts = m.count(http::field::host);
-  if (hosts > 1) return "a request has one Host field";
-  if (hosts == 0 && m.version() > 10) return "a request of HTTP/1.1 needs a Host field";
-  const auto encoding = m[http::field::transfer_encoding];
-  if (encoding.empty()) return nullptr;
-  if (m.version() <= 10) return "HTTP/1.0 has no Transfer-Encoding";
-  if (m.count(http::field::transfer_encoding) > 1 || !boost::beast::iequals(encoding, "chunked"))
-    return "Transfer-Encoding can only be chunked";
-  return nullptr;
 }
 
 /// One connection. Everything runs on the server's thread. At any time it reads a request, or
@@ -74,9 +61,11 @@ class session final : public http_connection, public std::enable_shared_from_thi
   bool waits() const override {
     return stage_ == stage::idle || stage_ == stage::header || stage_ == stage::body;
   }
+  bool answers() const override { return stage_ == stage::answering; }
   void close() override {
     const auto self = shared_from_this();  // the table may be the last owner
     shared_->open.erase(number_);
+    count_body(0);
     error ignored;
     stop_timer();
     departure_.cancel();
@@ -220,11 +209,23 @@ class session final : public http_connection, public std::enable_shared_from_thi
     read_body();
   }
 
+  // Piece by piece: bodies take memory before anybody knows whose they are.
   void read_body() {
-    http::async_read(socket_, buffer_, *parser_,
-                     [self = shared_from_this(), this](error broken, std::size_t) {
-                       broken || late_ ? bad_request(broken) : handle();
-                     });
+    if (parser_->is_done()) return handle();
+    http::async_read_some(socket_, buffer_, *parser_,
+                          [self = shared_from_this(), this](error broken, std::size_t) {
+                            if (broken || late_) return bad_request(broken);
+                            count_body(parser_->get().body().size());
+                            if (shared_->bodies_bytes > shared_->limits.bodies_bytes)
+                              return refuse_request(503, "too many large requests are on the way");
+                            read_body();
+                          });
+  }
+
+  /// Its body has that many bytes in memory now.
+  void count_body(std::size_t bytes) {
+    shared_->bodies_bytes += bytes;
+    shared_->bodies_bytes -= std::exchange(body_bytes_, bytes);
   }
 
   void bad_request(error bad) {
@@ -244,13 +245,14 @@ class session final : public http_connection, public std::enable_shared_from_thi
 
   /// An answer before, or instead of, the end of the request: the connection cannot go on.
   void refuse_request(int status, const std::string& sentence) {
+    count_body(0);
     ++turn_;
     stage_ = stage::answering;
     stream_.reset();
     head_only_ = false;
     keep_ = false;
     version_ = 11;
-    request_id_.clear();
+    request_id_ = new_request_id();
     write_whole({status,
                  "application/json",
                  fmt::format(R"({{"error":{{"message":"{}","type":"invalid_request_error",)"
@@ -294,7 +296,12 @@ class session final : public http_connection, public std::enable_shared_from_thi
     r.keep_alive(keep_);
     for (const auto& [name, value] : a.fields) r.set(name, value);
     if (!a.content_type.empty()) r.set(http::field::content_type, a.content_type);
-    if (!request_id_.empty()) r.set("X-Request-Id", request_id_);
+    r.set(http::field::date, http_date(runtime::real_clock{}.wall_s()));
+    r.set("X-Request-Id", request_id_);
+  }
+
+  std::string new_request_id() {
+    return fmt::format("req-{:016x}{:016x}", shared_->random.next(), shared_->random.next());
   }
 
   void write_whole(http_answer a) {
@@ -323,6 +330,8 @@ class session final : public http_connection, public std::enable_shared_from_thi
     http::response<http::empty_body> r;
     set_fields(r, a);
     r.set(http::field::cache_control, "no-cache");
+    // nginx would hold pieces back until it has some kilobytes.
+    r.set("X-Accel-Buffering", "no");
     if (chunked_) r.chunked(true);
     std::ostringstream head;
     head << r.base();
@@ -403,6 +412,7 @@ class session final : public http_connection, public std::enable_shared_from_thi
   bool late_ = false, watching_ = false, answered_ = false;
   // The present request's.
   bool keep_ = false, head_only_ = false, chunked_ = false;
+  std::size_t body_bytes_ = 0;  // counted in all connections' sum
   unsigned version_ = 11;
   std::string request_id_;
   std::optional<stream> stream_;
@@ -450,7 +460,7 @@ void session::handle() {
   stage_ = stage::answering;
   if (const auto* wrong = fault_of(parser_->get())) return refuse_request(400, wrong);
   auto m = parser_->release();
-  keep_ = m.keep_alive();
+  keep_ = m.keep_alive() && !shared_->ending;
   version_ = m.version() == 10 ? 10 : 11;
   head_only_ = m.method() == http::verb::head;
   http_request r;
@@ -466,8 +476,13 @@ void session::handle() {
   r.origin = text_of(m[http::field::origin]);
   r.fetch_site = text_of(m["Sec-Fetch-Site"]);
   r.asked_fields = text_of(m["Access-Control-Request-Headers"]);
-  request_id_ = r.request_id = text_of(m["X-Request-Id"]);
+  for (auto [at, end] = m.equal_range(http::field::content_encoding); at != end; ++at)
+    r.content_encoding += (r.content_encoding.empty() ? "" : ", ") + text_of(at->value());
+  request_id_ = text_of(m["X-Request-Id"]);
+  if (request_id_.empty()) request_id_ = new_request_id();
+  r.request_id = request_id_;
   r.body = std::move(m.body());
+  count_body(0);
   shared_->handler(r, std::make_shared<reply>(shared_, weak_from_this(), turn_));
   watch();
 }

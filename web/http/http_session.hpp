@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 
+#include "messages/base/random.hpp"
 #include "web/http/http_server.hpp"
 
 // The connections of an http_server; for its .cpp files alone.
@@ -21,6 +22,7 @@ class http_connection {
   virtual void close() = 0;
   /// Whether it waits for a request, or has only a part of one.
   virtual bool waits() const = 0;
+  virtual bool answers() const = 0;
 };
 
 /// State that all connections of a server share; only the server's thread uses it, except `over`.
@@ -30,7 +32,10 @@ struct http_connections {
   http_handler handler;
   std::map<std::uint64_t, std::shared_ptr<http_connection>> open;  // the oldest first
   std::uint64_t accepted = 0;
+  std::uint64_t bodies_bytes = 0;  // that have been read of requests that are on the way
+  random_source random{0};         // for names of requests
   std::atomic<bool> over{false};
+  std::atomic<bool> ending{false};  // each answer is its connection's last
 };
 
 /// A client has connected.

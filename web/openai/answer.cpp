@@ -10,6 +10,7 @@ outcome outcome_of(const openai::problem& p) {
 }
 
 http_fields fields_of(const openai::problem& p) {
+  if (p.status == 415) return {{"Accept-Encoding", "identity"}};
   if (p.status != 429 && p.status != 503) return {};
   return {{"Retry-After", "1"}};
 }

@@ -43,7 +43,8 @@ class answer {
   void step(std::uint32_t index, const sequence_step& s);
   /// A choice for which there is nothing to generate.
   void end(std::uint32_t index);
-  void gone() { count(outcome::cancelled); }
+  /// It ends before its time: the client has left, or the server has told it so.
+  void gone(outcome o = outcome::cancelled) { count(o); }
 
  private:
   struct one {

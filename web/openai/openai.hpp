@@ -40,7 +40,7 @@ std::string to_json(const problem& p);
 /// Deeper JSON is refused.
 inline constexpr int deepest_json = 64;
 /// Choices of a request: its prompts times `n`.
-inline constexpr std::uint32_t max_choices = 32;
+inline constexpr std::uint32_t max_choices = 128;
 
 using tokens = std::vector<std::uint32_t>;
 using prompt = std::variant<std::string, tokens>;
@@ -55,7 +55,7 @@ struct request {
   double frequency_penalty = 0, presence_penalty = 0;
   std::vector<token_bias> bias;
   std::optional<std::uint64_t> seed;
-  std::vector<std::string> stops;  // at most 4, none empty
+  std::vector<std::string> stops;  // none empty
   std::uint32_t n = 1;             // choices for each prompt
   bool stream = false, include_usage = false, echo = false;
   std::optional<std::uint32_t> top_logprobs;  // nothing: no log probabilities
@@ -64,10 +64,18 @@ struct request {
   bool ignores_end = false;    // ignore_eos: the model's last tokens do not end a completion
   double ttft_s = 0;           // ttft_ms: goal for the first token; 0: the model's
   std::int32_t priority = 0;
+  tokens stop_tokens;                // stop_token_ids: each ends a completion
+  std::uint32_t min_tokens = 0;      // before which nothing ends it
+  std::optional<bool> adds_special;  // add_special_tokens; nothing: of prompts, not of chats
+  // Of a chat.
+  bool asks_for_answer = true;   // add_generation_prompt
+  bool continues = false;        // continue_final_message
+  std::string template_names{};  // chat_template_kwargs, a JSON object; empty: none
 };
 
-/// The body of POST /v1/completions (chat: /v1/chat/completions). Unknown keys are ignored; keys
-/// that would change the answer and are not supported are refused by name.
+/// The body of POST /v1/completions (chat: /v1/chat/completions). Unknown keys are ignored; keys of
+/// OpenAI's API and of other servers that would change the answer and are not supported are refused
+/// by name.
 parsed<request> parse(std::string_view body, bool chat);
 
 /// A token with its log probability, and the most probable ones in its place.
@@ -114,9 +122,14 @@ std::string usage_event(const answer_head& h, const usage& u);
 std::string error_event(const problem& p);
 inline constexpr std::string_view last_event = "data: [DONE]\n\n";
 
+/// A model that can be asked.
+struct listed_model {
+  std::string name;
+  std::uint32_t context = 0;  // tokens of a prompt and its completion, at most
+};
 /// GET /v1/models, and one of them.
-std::string models_json(const std::vector<std::string>& models, std::int64_t created);
-std::string model_json(const std::string& model, std::int64_t created);
+std::string models_json(const std::vector<listed_model>& models, std::int64_t created);
+std::string model_json(const listed_model& model, std::int64_t created);
 
 /// Characters of a text, were it repaired to UTF-8.
 std::size_t characters(std::string_view text);

@@ -151,8 +151,13 @@ std::string chunk(const answer_head& h, json choices, bool usage_follows) {
   return event(d);
 }
 
-json model_document(const std::string& model, std::int64_t created) {
-  return {{"id", model}, {"object", "model"}, {"created", created}, {"owned_by", "troupe"}};
+// max_model_len is vLLM's: clients size their prompts by it.
+json model_document(const listed_model& model, std::int64_t created) {
+  return {{"id", model.name},
+          {"object", "model"},
+          {"created", created},
+          {"owned_by", "troupe"},
+          {"max_model_len", model.context}};
 }
 
 }  // namespace
@@ -221,13 +226,13 @@ std::string error_event(const problem& p) {
   return event(problem_document(p));
 }
 
-std::string models_json(const std::vector<std::string>& models, std::int64_t created) {
+std::string models_json(const std::vector<listed_model>& models, std::int64_t created) {
   auto data = json::array();
   for (const auto& m : models) data.push_back(model_document(m, created));
   return text_of({{"object", "list"}, {"data", std::move(data)}});
 }
 
-std::string model_json(const std::string& model, std::int64_t created) {
+std::string model_json(const listed_model& model, std::int64_t created) {
   return text_of(model_document(model, created));
 }
 

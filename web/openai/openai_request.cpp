@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "messages/base/whole_number.hpp"
-#include "web/openai/openai.hpp"
+#include "web/openai/request_parts.hpp"
 
 namespace troupe::web::openai {
 
@@ -13,13 +13,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::uint32_t max_stops = 4, max_top_logprobs = 20, max_logprobs = 5;
-constexpr std::size_t max_biases = 1024;
-
-tl::unexpected<problem> invalid(const std::string& param, const std::string& what) {
-  return tl::unexpected<problem>{
-      {400, fmt::format("'{}' {}", param, what), "invalid_request_error", param}};
-}
+constexpr std::uint32_t max_top_logprobs = 20, max_logprobs = 5;
+constexpr auto any_number = std::numeric_limits<std::uint32_t>::max();
+constexpr std::size_t max_biases = 1024, max_stop_tokens = 128;
+constexpr std::size_t max_stop_bytes = 1024, max_stops_bytes = 64 << 10;
 
 tl::unexpected<problem> unreadable(std::string sentence) {
   return tl::unexpected<problem>{{400, std::move(sentence)}};
@@ -47,13 +44,13 @@ parsed<void> read(std::string_view body, json& to) {
 /// Reads one body into a request; keeps the first problem.
 class reader {
  public:
-  reader(const json& d, bool chat) : d_{d} { r_.chat = chat; }
+  reader(const json& d, std::string_view body, bool chat) : d_{d}, body_{body} { r_.chat = chat; }
 
   parsed<request> run() {
-    for (auto step :
-         {&reader::refuse_unsupported, &reader::read_model, &reader::read_input,
-          &reader::read_lengths, &reader::read_sampling, &reader::read_stops, &reader::read_stream,
-          &reader::read_log_probabilities, &reader::read_extensions, &reader::check_together})
+    for (auto step : {&reader::refuse_unsupported, &reader::read_model, &reader::read_input,
+                      &reader::read_lengths, &reader::read_sampling, &reader::read_stops,
+                      &reader::read_stream, &reader::read_log_probabilities,
+                      &reader::read_extensions, &reader::read_template, &reader::check_together})
       if (auto ok = (this->*step)(); !ok) return tl::unexpected{ok.error()};
     return r_;
   }
@@ -122,7 +119,7 @@ class reader {
           "modalities", "audio", "prediction", "web_search_options"})
       if (const auto* v = find(key); v && !asks_for_nothing(key, *v) && !is_excluded(key))
         return invalid(key, "is not supported");
-    return {};
+    return refuse_known_extensions(d_);
   }
   /// Tools that may not be called.
   bool is_excluded(std::string_view key) const {
@@ -142,7 +139,15 @@ class reader {
     return {};
   }
 
-  checked read_input() { return r_.chat ? read_messages() : read_prompts(); }
+  checked read_input() {
+    if (!r_.chat) return read_prompts();
+    const auto* v = find("messages");
+    if (!v) return invalid("messages", "is missing");
+    auto all = read_messages(*v, body_);
+    if (!all) return tl::unexpected{all.error()};
+    r_.messages = std::move(*all);
+    return {};
+  }
 
   // Numbers of 32 bits; whether the model has such tokens is checked with the model.
   static bool is_tokens(const json& v) {
@@ -177,54 +182,12 @@ class reader {
     return {};
   }
 
-  /// Text, or a list of parts that are text.
-  static parsed<std::string> content_of(const json& m, const std::string& at) {
-    const auto it = m.find("content");
-    const auto key = at + ".content";
-    if (it == m.end() || it->is_null()) return invalid(key, "is missing");
-    if (it->is_string()) return it->get<std::string>();
-    if (!it->is_array()) return invalid(key, "must be a string or a list of parts");
-    std::string text;
-    for (const auto& part : *it) {
-      if (!part.is_object() || part.value("type", json{}) != "text")
-        return invalid(key, "has a part that is not text, which is not supported");
-      const auto words = part.value("text", json{});
-      if (!words.is_string()) return invalid(key, "has a part without a text");
-      text += words.get<std::string>();
-    }
-    return text;
-  }
-
-  // `developer` is the newer name of `system`; chat templates know the older one. Messages of tools
-  // are refused: their answers need a format that is not supported.
-  checked read_messages() {
-    const auto* v = find("messages");
-    if (!v) return invalid("messages", "is missing");
-    if (!v->is_array() || v->empty()) return invalid("messages", "must be a list, not empty");
-    for (std::size_t i = 0; i < v->size(); ++i) {
-      const auto& m = (*v)[i];
-      const auto at = fmt::format("messages[{}]", i);
-      if (!m.is_object()) return invalid(at, "must be an object");
-      const auto role = m.value("role", json{});
-      const bool known = role == "user" || role == "assistant" || role == "system";
-      if (!known && role != "developer")
-        return invalid(at + ".role", "must be system, developer, user or assistant");
-      if (m.contains("tool_calls") && !m["tool_calls"].empty())
-        return invalid(at + ".tool_calls", "is not supported");
-      auto text = content_of(m, at);
-      if (!text) return tl::unexpected{text.error()};
-      r_.messages.push_back({known ? role.get<std::string>() : "system", std::move(*text)});
-    }
-    return {};
-  }
-
   // max_completion_tokens is the newer name of max_tokens, and takes precedence.
   checked read_lengths() {
-    constexpr auto any = std::numeric_limits<std::uint32_t>::max();
     std::optional<std::uint32_t> n;
     // A completion may ask for its prompt alone.
-    auto ok = integer("max_tokens", r_.chat ? 1 : 0, any, r_.max_tokens);
-    if (ok) ok = integer("max_completion_tokens", 1, any, r_.max_tokens);
+    auto ok = integer("max_tokens", r_.chat ? 1 : 0, any_number, r_.max_tokens);
+    if (ok) ok = integer("max_completion_tokens", 1, any_number, r_.max_tokens);
     if (ok) ok = integer("n", 1, max_choices, n);
     r_.n = n.value_or(1);
     return ok;
@@ -234,8 +197,10 @@ class reader {
   checked read_sampling() {
     auto ok = number("temperature", 0, 2, r_.how.temperature);
     if (ok) ok = number("top_p", 0, 1, r_.how.top_p);
-    if (ok) ok = integer("top_k", 0, std::numeric_limits<std::uint32_t>::max(), r_.how.top_k);
+    if (ok) ok = read_top_k();
     if (ok) ok = number("min_p", 0, 1, r_.how.min_p);
+    // The bounds keep a logit finite.
+    if (ok) ok = number("repetition_penalty", 1e-6, 1e6, r_.how.repetition_penalty);
     if (ok) ok = number("frequency_penalty", -2, 2, r_.frequency_penalty);
     if (ok) ok = number("presence_penalty", -2, 2, r_.presence_penalty);
     if (ok) ok = read_bias();
@@ -245,6 +210,15 @@ class reader {
     r_.seed = seed->is_number_unsigned() ? seed->get<std::uint64_t>()
                                          : static_cast<std::uint64_t>(seed->get<std::int64_t>());
     return {};
+  }
+
+  /// -1: all, as in vLLM.
+  checked read_top_k() {
+    if (const auto* v = find("top_k"); v && *v == -1 && v->is_number_integer()) {
+      r_.how.top_k = 0;
+      return {};
+    }
+    return integer("top_k", 0, std::numeric_limits<std::uint32_t>::max(), r_.how.top_k);
   }
 
   /// {"50256": -100}: token numbers, as strings, and what is added to their logits.
@@ -267,17 +241,35 @@ class reader {
     return {};
   }
 
-  // At most four, as in OpenAI's API: each is searched for in every piece of text.
+  // Any number: the time to search for them does not grow with it, but each choice keeps a copy.
   checked read_stops() {
+    if (auto ok = read_stop_tokens(); !ok) return ok;
     const auto* v = find("stop");
     if (!v) return {};
-    const auto good = [](const json& one) { return one.is_string() && one != ""; };
+    const auto good = [](const json& one) {
+      return one.is_string() && one != "" &&
+             one.get_ref<const std::string&>().size() <= max_stop_bytes;
+    };
     if (good(*v))
       r_.stops = {v->get<std::string>()};
-    else if (v->is_array() && v->size() <= max_stops && std::all_of(v->begin(), v->end(), good))
+    else if (v->is_array() && std::all_of(v->begin(), v->end(), good))
       r_.stops = v->get<std::vector<std::string>>();
     else
-      return invalid("stop", "must be a string, or a list of at most 4 strings, none empty");
+      return invalid("stop", fmt::format("must be a string, or a list of strings, none empty or "
+                                         "longer than {} bytes",
+                                         max_stop_bytes));
+    std::size_t bytes = 0;
+    for (const auto& one : r_.stops) bytes += one.size();
+    if (bytes <= max_stops_bytes) return {};
+    return invalid("stop", fmt::format("must have at most {} bytes in all", max_stops_bytes));
+  }
+  checked read_stop_tokens() {
+    const auto* v = find("stop_token_ids");
+    if (!v || *v == json::array()) return {};
+    if (!is_tokens(*v) || v->size() > max_stop_tokens)
+      return invalid("stop_token_ids",
+                     fmt::format("must be a list of at most {} token numbers", max_stop_tokens));
+    r_.stop_tokens = v->get<tokens>();
     return {};
   }
 
@@ -292,6 +284,9 @@ class reader {
     if (!usage.is_null() && !usage.is_boolean())
       return invalid("stream_options.include_usage", "must be true or false");
     r_.include_usage = usage == true;
+    if (const auto each = v->value("continuous_usage_stats", json{});
+        each != false && !each.is_null())
+      return invalid("stream_options.continuous_usage_stats", "is not supported");
     return {};
   }
 
@@ -321,10 +316,57 @@ class reader {
     return {};
   }
 
+  // What decides how a prompt is made of a text, or of messages.
+  checked read_template() {
+    bool special = true;
+    if (auto ok = flag("add_special_tokens", special); !ok) return ok;
+    if (find("add_special_tokens")) r_.adds_special = special;
+    if (!r_.chat) {
+      for (const char* key : {"chat_template_kwargs", "continue_final_message"})
+        if (const auto* v = find(key); v && !v->empty() && *v != false)
+          return invalid(key, "is of chats");
+      return {};
+    }
+    auto ok = flag("continue_final_message", r_.continues);
+    r_.asks_for_answer = !r_.continues;
+    if (ok) ok = flag("add_generation_prompt", r_.asks_for_answer);
+    if (!ok) return ok;
+    if (r_.continues && r_.asks_for_answer)
+      return invalid("continue_final_message", "and 'add_generation_prompt' exclude each other");
+    return read_variables();
+  }
+  checked read_variables() {
+    const auto* v = find("chat_template_kwargs");
+    if (v && !v->is_object()) return invalid("chat_template_kwargs", "must be an object");
+    for (const char* key : {"messages", "tools", "documents", "add_generation_prompt",
+                            "continue_final_message", "chat_template"})
+      if (v && v->contains(key))
+        return invalid("chat_template_kwargs",
+                       fmt::format("has '{}', which is not a template's own name", key));
+    if (v && !v->empty()) {
+      auto text = ordered_object(body_, "chat_template_kwargs");
+      if (!text) return tl::unexpected{text.error()};
+      r_.template_names = std::move(*text);
+    }
+    // Templates that know it write it.
+    const auto* effort = find("reasoning_effort");
+    if (!effort) return {};
+    if (!effort->is_string()) return invalid("reasoning_effort", "must be a string");
+    auto all = nlohmann::ordered_json::parse(r_.template_names.empty() ? "{}" : r_.template_names);
+    if (all.contains("reasoning_effort")) return {};
+    all["reasoning_effort"] = effort->get<std::string>();
+    r_.template_names = all.dump();
+    return {};
+  }
+
   // best_of is accepted where it asks for nothing: as many candidates as choices.
   checked check_together() {
-    if (!r_.chat)
-      if (auto ok = flag("echo", r_.echo); !ok) return ok;
+    if (auto ok = flag("echo", r_.echo); !ok) return ok;
+    if (r_.chat && r_.echo) return invalid("echo", "is of completions");
+    std::optional<std::uint32_t> min_tokens;
+    if (auto ok = integer("min_tokens", 0, r_.max_tokens.value_or(any_number), min_tokens); !ok)
+      return ok;
+    r_.min_tokens = min_tokens.value_or(0);
     std::optional<std::uint32_t> best_of;
     if (auto ok = integer("best_of", 1, max_choices, best_of); !ok) return ok;
     if (best_of && *best_of != r_.n)
@@ -337,6 +379,7 @@ class reader {
   }
 
   const json& d_;
+  const std::string_view body_;
   request r_;
 };
 
@@ -345,7 +388,7 @@ class reader {
 parsed<request> parse(std::string_view body, bool chat) {
   json d;
   if (auto ok = read(body, d); !ok) return tl::unexpected{ok.error()};
-  return reader{d, chat}.run();
+  return reader{d, body, chat}.run();
 }
 
 }  // namespace troupe::web::openai

@@ -26,8 +26,8 @@ bool is_too_long(std::size_t bytes, const gpu::tokenizer& words, std::size_t pos
   return each > 0 && bytes / each > positions;
 }
 
-openai::parsed<tokens> encoded(std::string_view text, const served_model& m,
-                               std::size_t positions) {
+openai::parsed<tokens> encoded(std::string_view text, const served_model& m, std::size_t positions,
+                               bool adds_special) {
   if (!m.words)
     return invalid(fmt::format("the model {}: give 'prompt' as token numbers", m.no_words),
                    "prompt");
@@ -37,14 +37,14 @@ openai::parsed<tokens> encoded(std::string_view text, const served_model& m,
                     "hold here",
                     text.size(), positions),
         "prompt", "context_length_exceeded");
-  return m.words->encode_prompt(text);
+  return adds_special ? m.words->encode_prompt(text) : m.words->encode(text);
 }
 
 // Prompts that are given as tokens need no tokenizer, and are not changed.
 openai::parsed<tokens> tokens_of(const openai::prompt& p, const served_model& m,
-                                 std::size_t positions) {
+                                 std::size_t positions, bool adds_special) {
   if (const auto* given = std::get_if<openai::tokens>(&p)) return *given;
-  return encoded(std::get<std::string>(p), m, positions);
+  return encoded(std::get<std::string>(p), m, positions, adds_special);
 }
 
 // The template decides how messages become one prompt, and which special tokens are in it; texts of
@@ -60,7 +60,11 @@ openai::parsed<tokens> tokens_of_chat(const openai::request& r, const served_mod
                                "can hold here",
                                bytes, positions),
                    "messages", "context_length_exceeded");
-  auto prompt = m.chats.prompt(*m.words, r.messages);
+  auto prompt = m.chats.prompt(*m.words, r.messages,
+                               {.asks_for_answer = r.asks_for_answer,
+                                .continues = r.continues,
+                                .adds_special = r.adds_special.value_or(false),
+                                .variables = r.template_names});
   if (!prompt) return invalid(prompt.error().text, "messages");
   return std::move(*prompt);
 }
@@ -93,6 +97,8 @@ sampling sampling_of(const openai::request& r, const gpu::sampling_defaults& mod
   s.frequency_penalty = r.frequency_penalty;
   s.presence_penalty = r.presence_penalty;
   s.bias = r.bias;
+  if (const auto& asked = r.how.repetition_penalty ? r.how : model; asked.repetition_penalty)
+    s.repetition_penalty = asked.repetition_penalty;
   return s;
 }
 
@@ -124,11 +130,15 @@ openai::parsed<generation> generation_of(const openai::request& r, const served_
       return invalid(fmt::format("'logit_bias': token {} is beyond the model's vocabulary of {}",
                                  b.token, m.model.vocabulary),
                      "logit_bias");
+  if (!r.stop_tokens.empty())
+    if (auto ok = check_tokens(r.stop_tokens, m, "stop_token_ids"); !ok)
+      return tl::unexpected{ok.error()};
   const char* param = r.chat ? "messages" : "prompt";
   generation g;
   std::size_t longest = 0;
   for (std::size_t i = 0; i < (r.chat ? 1 : r.prompts.size()); ++i) {
-    auto one = r.chat ? tokens_of_chat(r, m, positions) : tokens_of(r.prompts[i], m, positions);
+    auto one = r.chat ? tokens_of_chat(r, m, positions)
+                      : tokens_of(r.prompts[i], m, positions, r.adds_special.value_or(true));
     if (!one) return tl::unexpected{one.error()};
     if (auto ok = check_tokens(*one, m, param); !ok) return tl::unexpected{ok.error()};
     longest = std::max(longest, one->size());
@@ -137,6 +147,10 @@ openai::parsed<generation> generation_of(const openai::request& r, const served_
   const auto rest = positions > longest ? positions - longest : 1;
   g.max_tokens =
       r.max_tokens.value_or(r.chat ? static_cast<std::uint32_t>(rest) : default_completion_tokens);
+  if (r.min_tokens > g.max_tokens)
+    return invalid(fmt::format("'min_tokens': found {}, expected at most {}, which 'max_tokens' is",
+                               r.min_tokens, g.max_tokens),
+                   "min_tokens");
   if (longest + g.max_tokens > positions)
     return invalid(fmt::format("the prompt's {} tokens and {} new ones are more than the {} that "
                                "the model can hold here",
@@ -161,7 +175,9 @@ generator::submission submission_of(const openai::request& r, const served_model
     if (r.chat)
       w.last_tokens.insert(w.last_tokens.end(), m.chats.ends().begin(), m.chats.ends().end());
   }
+  w.last_tokens.insert(w.last_tokens.end(), r.stop_tokens.begin(), r.stop_tokens.end());
   add_special_stops(r, m, w.last_tokens);
+  if (r.min_tokens > 0) w.min_tokens = r.min_tokens;
   w.how = sampling_of(r, m.model.defaults);
   w.top = r.top_logprobs.value_or(0);
   w.scores_prompt = r.echo && r.top_logprobs;

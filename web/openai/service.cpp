@@ -23,6 +23,17 @@ http_answer answer_of(const problem& p, http_fields fields = {}) {
   return {p.status, "application/json", openai::to_json(p), std::move(fields)};
 }
 
+std::vector<std::string> names_of(const std::vector<openai::listed_model>& models) {
+  std::vector<std::string> names;
+  for (const auto& m : models) names.push_back(m.name);
+  return names;
+}
+
+/// Another server, or the next one here, may answer.
+problem ending() {
+  return {503, "the server is ending and takes no new requests", "server_error"};
+}
+
 /// JSON with or without parameters. Browsers ask before they send that to another origin, but send
 /// other types, or none, without asking: only a client that is no browser may leave it out.
 bool is_json(const http_request& r) {
@@ -108,17 +119,23 @@ bool service::is_expected(const std::string& model) const {
   return ask && ask(model);
 }
 
-std::vector<std::string> service::present() const {
-  std::vector<std::string> names;
+// The context is the model's, or what a generator's cache has room for.
+std::vector<openai::listed_model> service::present() const {
+  std::vector<openai::listed_model> there;
   for (const auto& o : all())
-    if (o->by->state().longest > 0) names.push_back(o->model.name);
-  return names;
+    if (const auto longest = o->by->state().longest; longest > 0)
+      there.push_back({o->model.name, std::min(o->model.model.positions, longest)});
+  return there;
 }
 
-// The sum over all models: one set of gauges, however many are served.
+// The sum over all generators: one set of gauges, however many are there. A generator may have
+// several names.
 generator_state service::state() const {
   generator_state sum;
+  std::vector<const generator*> counted;
   for (const auto& o : all()) {
+    if (std::ranges::count(counted, o->by.get()) > 0) continue;
+    counted.push_back(o->by.get());
     const auto s = o->by->state();
     sum.pages_used += s.pages_used;
     sum.pages_free += s.pages_free;
@@ -135,10 +152,10 @@ problem service::unknown_model(const std::string& name) const {
   if (is_expected(name))
     return {503, fmt::format("no decoder for '{}' is available", name), "server_error"};
   const auto there = present();
-  const auto sentence =
-      there.empty()
-          ? fmt::format("model '{}' not found; no model is being served", name)
-          : fmt::format("model '{}' not found; expected '{}'", name, fmt::join(there, "', '"));
+  const auto sentence = there.empty()
+                            ? fmt::format("model '{}' not found; no model is being served", name)
+                            : fmt::format("model '{}' not found; expected '{}'", name,
+                                          fmt::join(names_of(there), "', '"));
   return {404, sentence, "invalid_request_error", "model", "model_not_found"};
 }
 
@@ -164,8 +181,9 @@ std::span<const route<service>> service::routes() {
        [](service& s, const routed_request& q) {
          const std::string name{q.argument};
          const auto models = s.present();
-         if (std::ranges::count(models, name) > 0)
-           return q.reply->whole({200, json, openai::model_json(name, s.started_), {}});
+         const auto found = std::ranges::find(models, name, &openai::listed_model::name);
+         if (found != models.end())
+           return q.reply->whole({200, json, openai::model_json(*found, s.started_), {}});
          const auto p = s.unknown_model(name);
          q.reply->whole(answer_of(p, fields_of(p)));
        }},
@@ -206,12 +224,14 @@ std::string service::welcome() const {
   return fmt::format(
       "Troupe serves {} here, by OpenAI's API: POST /v1/completions and /v1/chat/completions, GET "
       "/v1/models, /health and /metrics.\n",
-      models.empty() ? "no model at present" : fmt::format("{}", fmt::join(models, ", ")));
+      models.empty() ? "no model at present"
+                     : fmt::format("{}", fmt::join(names_of(models), ", ")));
 }
 
 /// 503: a load balancer should ask others. No key is needed: a balancer has none, and the answer
 /// names no model.
 http_answer service::health() const {
+  if (draining_) return answer_of(ending());
   if (!present().empty()) return {200, "application/json", R"({"status":"ok"})", {}};
   return answer_of({503, "no model is served at present", "server_error"});
 }
@@ -219,6 +239,8 @@ http_answer service::health() const {
 /// The sequences of one request, which end with its client, whether or not they have begun.
 class service::running {
  public:
+  explicit running(std::shared_ptr<http_reply> reply) : reply_{std::move(reply)} {}
+
   void begin(std::shared_ptr<generator> by, std::vector<std::uint64_t> sequences,
              std::shared_ptr<answer> result) {
     std::unique_lock hold{mutex_};
@@ -229,12 +251,17 @@ class service::running {
     hold.unlock();
     if (gone) end();
   }
-  void leave() {
+  void leave(outcome counts_as = outcome::cancelled) {
     std::unique_lock hold{mutex_};
-    gone_ = true;
+    if (!std::exchange(gone_, true)) counts_as_ = counts_as;
     const bool begun = by_ != nullptr;
     hold.unlock();
     if (begun) end();
+  }
+  /// The client is there, and is told why its answer ends.
+  void stop(const problem& why) {
+    reply_->fail(answer_of(why, fields_of(why)), openai::error_event(why));
+    leave(outcome::failed);
   }
   bool has_client() const {
     const std::lock_guard hold{mutex_};
@@ -245,11 +272,14 @@ class service::running {
   /// Its members are not changed any more.
   void end() {
     by_->cancel(sequences_);
-    result_->gone();
+    result_->gone(counts_as_);
   }
+
+  const std::shared_ptr<http_reply> reply_;
 
   mutable std::mutex mutex_;
   bool gone_ = false;
+  outcome counts_as_ = outcome::cancelled;
   std::shared_ptr<generator> by_;
   std::vector<std::uint64_t> sequences_;
   std::shared_ptr<answer> result_;
@@ -261,6 +291,40 @@ void service::fail(const problem& p, const std::string& model,
   reply->whole(answer_of(p, fields_of(p)));
 }
 
+std::optional<problem> service::refusal_of_body(const http_request& r) const {
+  if (draining_) return ending();
+  if (!r.content_encoding.empty() && r.content_encoding != "identity")
+    return problem{415, fmt::format("Content-Encoding: found '{}', expected none: bodies are not "
+                                    "decompressed",
+                                    r.content_encoding)};
+  if (!is_json(r)) return problem{415, "the body must be JSON: 'Content-Type: application/json'"};
+  return {};
+}
+
+// The reply has the only lasting reference, and drops it at the answer's end.
+void service::remember(const std::shared_ptr<running>& one) {
+  const std::lock_guard hold{mutex_};
+  if (begun_.size() == begun_.capacity())
+    std::erase_if(begun_, [](const auto& other) { return other.expired(); });
+  begun_.push_back(one);
+}
+
+std::size_t service::requests() const {
+  const std::lock_guard hold{mutex_};
+  return static_cast<std::size_t>(
+      std::ranges::count_if(begun_, [](const auto& one) { return !one.expired(); }));
+}
+
+void service::end_all(const std::string& sentence) {
+  std::vector<std::weak_ptr<running>> all;
+  {
+    const std::lock_guard hold{mutex_};
+    all = begun_;
+  }
+  for (const auto& one : all)
+    if (const auto present = one.lock()) present->stop({503, sentence, "server_error"});
+}
+
 std::uint64_t service::random_number() {
   const std::lock_guard hold{random_mutex_};
   return random_.next();
@@ -270,14 +334,14 @@ std::uint64_t service::random_number() {
 // longer and is left to an encoder's thread. A client may leave before, during and after it:
 // `running` has both sides' state.
 void service::generate(const http_request& r, bool chat, const std::shared_ptr<http_reply>& reply) {
-  if (!is_json(r))
-    return fail({415, "the body must be JSON: 'Content-Type: application/json'"}, {}, reply);
+  if (const auto why = refusal_of_body(r)) return fail(*why, {}, reply);
   auto asked = openai::parse(r.body, chat);
   if (!asked) return fail(asked.error(), {}, reply);
   const auto to = find(asked->model);
   if (!to) return fail(unknown_model(asked->model), {}, reply);
-  const auto run = std::make_shared<running>();
+  const auto run = std::make_shared<running>(reply);
   reply->when_gone([run] { run->leave(); });
+  remember(run);
   encoders_.soon(to->model.name, chat, [this, asked = std::move(*asked), to, reply, run] {
     if (!run->has_client()) return metrics_.count(outcome::cancelled, asked.model);
     if (auto ok = start(asked, to, reply, run); !ok) fail(ok.error(), asked.model, reply);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -52,7 +53,16 @@ class service {
   /// Instead of the present ones; they may not become nothing.
   void change_keys(api_keys keys);
 
+  /// From now on new requests to generate get 503, and so does /health; those that have begun go
+  /// on.
+  void drain() { draining_ = true; }
+  /// Requests to generate that have begun and not ended.
+  std::size_t requests() const;
+  /// Ends them; their clients get this sentence as an error.
+  void end_all(const std::string& sentence);
+
  private:
+  class running;
   struct offered {
     served_model model;
     std::shared_ptr<generator> by;
@@ -64,8 +74,10 @@ class service {
   bool has_key(const http_request& r) const;
   offer_ptr find(const std::string& model) const;
   std::vector<offer_ptr> all() const;
-  /// Names of models that can be asked now.
-  std::vector<std::string> present() const;
+  /// Models that can be asked now.
+  std::vector<openai::listed_model> present() const;
+  /// A request that is the server's to refuse before its body is read.
+  std::optional<openai::problem> refusal_of_body(const http_request& r) const;
   bool is_expected(const std::string& model) const;
   openai::problem unknown_model(const std::string& name) const;
   generator_state state() const;
@@ -76,9 +88,9 @@ class service {
   /// Replies, now or later.
   void generate(const http_request& r, bool chat, const std::shared_ptr<http_reply>& reply);
   std::uint64_t random_number();
+  void remember(const std::shared_ptr<running>& one);
   void fail(const openai::problem& p, const std::string& model,
             const std::shared_ptr<http_reply>& reply);
-  class running;
   /// On an encoder's thread.
   openai::parsed<void> start(const openai::request& asked, const offer_ptr& to,
                              const std::shared_ptr<http_reply>& reply,
@@ -99,6 +111,8 @@ class service {
   std::shared_ptr<const api_keys> keys_;      // null: everybody may ask
   std::map<std::string, offer_ptr> offered_;  // generators' listeners use what is above
   std::function<bool(const std::string&)> expected_;
+  std::vector<std::weak_ptr<running>> begun_;
+  std::atomic<bool> draining_{false};
   prompt_queues encoders_;  // ends first
 };
 

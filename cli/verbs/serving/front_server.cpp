@@ -6,8 +6,10 @@
 #include <filesystem>
 #include <utility>
 
+#include "actors/node/awaited_work.hpp"
 #include "cli/common/key_file.hpp"
 #include "cli/common/server_url.hpp"
+#include "cli/verbs/serving/end_in_order.hpp"
 #include "messages/base/whole_file.hpp"
 #include "messages/base/whole_number.hpp"
 #include "runtime/host/log.hpp"
@@ -69,6 +71,9 @@ int run_front(output& out, front_server_options o) {
   auto keys = key_file::read(o.api_keys, place->host, "--api-keys");
   if (!keys) return out.bad(keys.error());
 
+  const auto waits = (std::filesystem::path{o.host.state} / actors::waiting_file_name).string();
+  std::error_code ignored;
+  std::filesystem::remove(waits, ignored);  // of an earlier process
   auto host =
       actors::real_host::front(o.host.real(), static_cast<std::uint32_t>(it - fronts.begin()));
   if (!host) return out.failure(fmt::format("{}: {}", o.name, host.error().text));
@@ -76,7 +81,7 @@ int run_front(output& out, front_server_options o) {
   web::service service{std::move(*keys), clock, start_seed(clock)};
   service.allow_origins(o.origins);
   const auto server = web::http_server::start(
-      place->host, place->port, {},
+      place->host, place->port, o.limits,
       [&](const web::http_request& r, std::shared_ptr<web::http_reply> reply) {
         service.handle(r, std::move(reply));
       });
@@ -94,6 +99,13 @@ int run_front(output& out, front_server_options o) {
     models.look();
     reloaded.look();
   });
+  if (const auto left = service.requests(); ended && left > 0)
+    // `troupe up` and `troupe down` wait for this host as long.
+    (void)write_whole_file(waits, fmt::format("{:g}\nanswers {} requests to their end, for at most "
+                                              "{:g} s\n",
+                                              o.grace_s, left, o.grace_s));
+  end_in_order(out, service, **server, ended ? o.grace_s : 0);
+  std::filesystem::remove(waits, ignored);
   if (!ended) return out.failure(fmt::format("{}: {}", o.name, ended.error().text));
   runtime::log(runtime::log_level::info, o.name, "stopping on signal");
   return exit_done;

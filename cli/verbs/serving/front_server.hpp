@@ -20,6 +20,8 @@ struct front_server_options {
   std::string api_keys;                        // file
   std::map<std::string, std::string> folders;  // of models' files, instead of the decoders'
   std::vector<std::string> origins;            // of pages that may read answers in a browser
+  double grace_s = 30;                         // for answers that have begun, after a signal
+  web::http_limits limits{};
 };
 
 /// Runs a front of a cluster with OpenAI's API until it is stopped. Models are offered as decoders

@@ -34,19 +34,22 @@ class infer_verb final : public verb {
     app.add_option("--prompt-tokens", tokens_, "Prompt as token numbers instead of text")
         ->delimiter(',')
         ->allow_extra_args(false);
-    app.add_option("--max-tokens", what_.max_tokens, "Tokens to generate at most")
-        ->check(CLI::Range(1, 100'000'000))
-        ->capture_default_str();
-    app.add_option("--temperature", what_.how.temperature, "0: always the most probable token")
-        ->check(CLI::Range(0.0, 100.0))
-        ->capture_default_str();
-    app.add_option("--top-p", what_.how.top_p,
-                   "Only the most probable tokens that together reach this probability")
-        ->check(CLI::Range(0.0, 1.0))
-        ->capture_default_str();
-    app.add_option("--top-k", what_.how.top_k, "Choose among the K most probable tokens; 0: all")
-        ->capture_default_str();
-    app.add_option("--seed", what_.how.seed, "Seed of the choice of tokens")->capture_default_str();
+    max_tokens_ = app.add_option("--max-tokens", what_.max_tokens, "Tokens to generate at most")
+                      ->check(CLI::Range(1, 100'000'000))
+                      ->capture_default_str();
+    temperature_ =
+        app.add_option("--temperature", what_.how.temperature, "0: always the most probable token")
+            ->check(CLI::Range(0.0, 100.0))
+            ->capture_default_str();
+    top_p_ = app.add_option("--top-p", what_.how.top_p,
+                            "Only the most probable tokens that together reach this probability")
+                 ->check(CLI::Range(0.0, 1.0))
+                 ->capture_default_str();
+    top_k_ = app.add_option("--top-k", what_.how.top_k,
+                            "Choose among the K most probable tokens; 0: all")
+                 ->capture_default_str();
+    seed_ = app.add_option("--seed", what_.how.seed, "Seed of the choice of tokens")
+                ->capture_default_str();
     app.add_option("--stop", stops_, "Text that ends the completion; may be repeated")
         ->allow_extra_args(false);
     app.add_flag("--chat", chat_, "PROMPT is a message, which the model answers");
@@ -114,7 +117,7 @@ class infer_verb final : public verb {
       url_ = std::move(*found);
     }
     const auto made =
-        complete_remotely({url_, key_, model_, prompt_, tokens_, chat_, what_, stops_},
+        complete_remotely({url_, key_, model_, prompt_, tokens_, chat_, what_, stops_, given()},
                           [&](std::string_view piece) { show_piece(out, piece); });
     if (!made)
       // A wrong option or address is the user's mistake; a server that declines is not.
@@ -125,6 +128,11 @@ class infer_verb final : public verb {
     out.text("\n");
     note_figures(out, d);
     return exit_done;
+  }
+
+  remote_prompt::options given() const {
+    return {max_tokens_->count() > 0, temperature_->count() > 0, top_p_->count() > 0,
+            top_k_->count() > 0, seed_->count() > 0};
   }
 
   expected<void> check_prompt() const {
@@ -217,13 +225,19 @@ class infer_verb final : public verb {
 
   static void note_figures(const output& out, const json& d) {
     const auto& finish = d["finish_reason"];
-    out.note("{} prompt tokens, {} generated, finish reason {}, time to first token {:.0f} ms",
-             d["prompt_tokens"].dump(), d["completion_tokens"].dump(),
+    std::string counts;
+    // Other servers need not count.
+    if (d["prompt_tokens"].is_number() && d["completion_tokens"].is_number())
+      counts = fmt::format("{} prompt tokens, {} generated, ", d["prompt_tokens"].dump(),
+                           d["completion_tokens"].dump());
+    out.note("{}finish reason {}, time to first token {:.0f} ms", counts,
              finish.is_string() ? finish.get<std::string>() : "unknown",
              d["ttft_ms"].get<double>());
   }
 
   std::string prompt_, model_, logits_file_, url_, key_, state_ = default_state_directory();
+  CLI::Option *max_tokens_ = nullptr, *temperature_ = nullptr, *top_p_ = nullptr, *top_k_ = nullptr,
+              *seed_ = nullptr;
   bool alone_ = false, chat_ = false;
   gpu::chat_template chats_;
   std::vector<std::uint32_t> tokens_;

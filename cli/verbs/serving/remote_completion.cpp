@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "cli/verbs/serving/event_stream.hpp"
+#include "cli/verbs/serving/server_error.hpp"
 #include "runtime/host/stopwatch.hpp"
 #include "runtime/host/wait.hpp"
 #include "web/http/http_client.hpp"
@@ -22,41 +24,32 @@ tl::unexpected<reason> unreadable(const std::string& url) {
                 fmt::format("{}: its answer is not one of OpenAI's API", url));
 }
 
-/// The sentence of an error document; empty: it has none.
-// Any server with OpenAI's API may answer, so nothing of its documents is taken for granted.
-std::string sentence_in(const std::string& body) {
-  const auto d = json::parse(body, nullptr, false);
-  if (!d.is_object() || !d.contains("error") || !d["error"].is_object()) return {};
-  const auto message = d["error"].value("message", json{});
-  return message.is_string() ? message.get<std::string>() : std::string{};
-}
-
 tl::unexpected<reason> refused_by(const std::string& url, const web::client_answer& a) {
-  const auto sentence = sentence_in(a.body);
+  const auto sentence = sentence_of_error(a.body);
   return refuse(
       a.status < 500 ? reason::kind::refused : reason::kind::unavailable,
       fmt::format("{} answers {}{}{}", url, a.status, sentence.empty() ? "" : ": ", sentence));
 }
 
-/// Collects the events of a stream of one choice.
-class event_reader {
+/// Collects an answer of one choice: a stream's events, or a whole document.
+class answer_reader {
  public:
-  event_reader(bool chat, const std::function<void(std::string_view)>& show)
+  answer_reader(bool chat, const std::function<void(std::string_view)>& show)
       : chat_{chat}, show_{show} {}
 
   /// False: no more is needed.
-  // Pieces of the connection end anywhere, also inside a line or a character.
   bool take(std::string_view bytes) {
-    rest_ += bytes;
-    for (auto end = rest_.find('\n'); end != std::string::npos; end = rest_.find('\n')) {
-      const auto line = rest_.substr(0, end);
-      rest_.erase(0, end + 1);
-      if (line.starts_with("data: ") && !take_event(line.substr(6))) return false;
-    }
-    return true;
+    if (!any_event_) raw_ += bytes;
+    return events_.take(bytes);
+  }
+  // Servers that cannot stream answer with a document, and some end a stream without [DONE].
+  void end() {
+    events_.end();
+    if (!any_event_ && error_.empty() && !is_whole()) take_document(raw_);
   }
 
-  bool is_whole() const { return whole_; }
+  bool has_choice() const { return done_ || has_choice_; }
+  bool is_whole() const { return done_ || finish_.is_string(); }
   const std::string& error() const { return error_; }
 
   json document() const {
@@ -72,18 +65,25 @@ class event_reader {
   }
 
  private:
-  bool take_event(const std::string& text) {
-    if (text == "[DONE]") {
-      whole_ = true;
+  bool take_event(const event_stream::event& e) {
+    any_event_ = true;
+    raw_.clear();
+    if (e.data == "[DONE]") {
+      done_ = true;
       return false;
     }
+    if (e.kind == "error") return fail(e.data);
+    return take_document(e.data);
+  }
+
+  bool take_document(const std::string& text) {
     const auto d = json::parse(text, nullptr, false);
     if (!d.is_object()) return true;
     // A stream's status is 200 before its first token: later errors are events.
-    if (d.contains("error")) {
-      error_ = sentence_in(text);
-      return false;
-    }
+    const auto given = [&](const char* key) { return d.contains(key) && !d[key].is_null(); };
+    if (given("error") || d.value("object", json{}) == "error" ||
+        (given("detail") && !given("choices")))
+      return fail(text);
     if (d.contains("usage") && d["usage"].is_object()) usage_ = d["usage"];
     if (d.contains("choices") && d["choices"].is_array())
       for (const auto& c : d["choices"])
@@ -91,10 +91,21 @@ class event_reader {
     return true;
   }
 
+  bool fail(const std::string& text) {
+    error_ = sentence_of_error(text);
+    if (error_.empty()) error_ = "the server reports an error without a text";
+    return false;
+  }
+
   void take_choice(const json& c) {
-    const auto& has_text = chat_ && c.contains("delta") ? c["delta"] : c;
+    has_choice_ = true;
+    const auto* part = &c;
+    // A whole answer has a message instead.
+    for (const char* key : {"delta", "message"})
+      if (chat_ && c.contains(key)) part = &c[key];
+    const auto& has_text = *part;
     const auto key = chat_ ? "content" : "text";
-    if (has_text.contains(key) && has_text[key].is_string())
+    if (has_text.is_object() && has_text.contains(key) && has_text[key].is_string())
       add_text(has_text[key].get<std::string>());
     if (c.contains("token_ids") && c["token_ids"].is_array())
       for (const auto& t : c["token_ids"]) tokens_.push_back(t);
@@ -115,47 +126,54 @@ class event_reader {
 
   void add_text(const std::string& fresh) {
     text_ += fresh;
-    if (!fresh.empty()) show_(fresh);
+    if (fresh.empty()) return;
+    if (first_s_ == 0) first_s_ = since_.s();
+    show_(fresh);
   }
 
   const bool chat_;
   const std::function<void(std::string_view)>& show_;
   const runtime::stopwatch since_;
-  std::string rest_, text_, error_;
+  event_stream events_{[this](const event_stream::event& e) { return take_event(e); }};
+  std::string raw_, text_, error_;
   json tokens_ = json::array(), log_probabilities_ = json::array();
   json usage_ = json::object(), finish_, where_;
   double first_s_ = 0;
-  bool whole_ = false;
+  bool done_ = false, any_event_ = false, has_choice_ = false;
 };
 
-json body_of(const remote_prompt& p, const std::string& model) {
-  json d{{"model", model},
-         {"max_tokens", p.what.max_tokens},
-         {"temperature", p.what.how.temperature},
-         {"top_p", p.what.how.top_p},
-         {"top_k", p.what.how.top_k},
-         {"seed", p.what.how.seed},
-         {"stream", true},
-         {"stream_options", {{"include_usage", true}}},
-         // Extension of this server; others ignore it, and the list stays empty.
-         {"return_token_ids", true}};
+/// Only what was asked for: servers refuse keys that they do not know. Of one of ours the answer is
+/// that of `infer --alone`, with the tokens and their probabilities.
+json body_of(const remote_prompt& p, const std::string& model, bool ours) {
+  json d{{"model", model}, {"stream", true}};
+  const auto set = [&](const char* key, bool given, const auto& value) {
+    if (given || ours) d[key] = value;
+  };
+  const auto& how = p.what.how;
+  set("max_tokens", p.given.max_tokens, p.what.max_tokens);
+  set("temperature", p.given.temperature, how.temperature);
+  set("top_p", p.given.top_p, how.top_p);
+  set("top_k", p.given.top_k, how.top_k);
+  set("seed", p.given.seed, how.seed);
   if (!p.stops.empty()) d["stop"] = p.stops;
-  if (p.chat) {
-    d["messages"] = json::array({{{"role", "user"}, {"content", p.text}}});
-    d["logprobs"] = true;
-    return d;
+  if (ours) {
+    d["stream_options"] = {{"include_usage", true}};
+    d["return_token_ids"] = true;
+    // Of a completion 0: the chosen token's own probability, without alternatives.
+    d["logprobs"] = p.chat ? json(true) : json(0);
   }
-  // 0: the chosen token's own probability, without alternatives.
-  d["logprobs"] = 0;
-  if (p.tokens.empty())
+  if (p.chat)
+    d["messages"] = json::array({{{"role", "user"}, {"content", p.text}}});
+  else if (p.tokens.empty())
     d["prompt"] = p.text;
   else
     d["prompt"] = p.tokens;
   return d;
 }
 
-expected<json> models_of(const web::server_place& at, const remote_prompt& p) {
-  const auto a = web::ask(at, {"GET", "/v1/models", {}, p.key});
+expected<json> models_of(const web::server_place& at, const remote_prompt& p,
+                         double patience_s = 600) {
+  const auto a = web::ask(at, {"GET", "/v1/models", {}, p.key, patience_s});
   if (!a) return refuse(a.error());
   if (a->status != 200) return refused_by(p.url, *a);
   const auto d = json::parse(a->body, nullptr, false);
@@ -163,8 +181,8 @@ expected<json> models_of(const web::server_place& at, const remote_prompt& p) {
   return d["data"];
 }
 
-/// The name of the only model. A `serve` job that was just submitted is given some seconds to load.
-expected<std::string> only_model(const web::server_place& at, const remote_prompt& p) {
+/// The only model. A `serve` job that was just submitted is given some seconds to load.
+expected<json> only_model(const web::server_place& at, const remote_prompt& p) {
   // A script may submit the job and ask in the next line.
   constexpr double load_s = 10, every_s = 0.1;
   expected<json> models = json::array();
@@ -176,7 +194,16 @@ expected<std::string> only_model(const web::server_place& at, const remote_promp
   if (models->size() != 1 || !(*models)[0].is_object())
     return refuse(reason::kind::invalid,
                   fmt::format("{} has {} models: give --model NAME", p.url, models->size()));
-  return (*models)[0].value("id", std::string{});
+  return (*models)[0];
+}
+
+/// The model by its name, if the server has a list of its models.
+json named_model(const web::server_place& at, const remote_prompt& p) {
+  constexpr double patience_s = 10;  // some servers have no such list
+  if (const auto models = models_of(at, p, patience_s))
+    for (const auto& m : *models)
+      if (m.is_object() && m.value("id", json{}) == p.model) return m;
+  return {{"id", p.model}};
 }
 
 }  // namespace
@@ -187,23 +214,29 @@ expected<json> complete_remotely(const remote_prompt& p,
   if (!at) return refuse(at.error());
   // Both forms are in use: OpenAI's clients want the base address with /v1.
   if (at->prefix.ends_with("/v1")) at->prefix.resize(at->prefix.size() - 3);
-  auto model = p.model;
-  if (model.empty()) {
-    auto found = only_model(*at, p);
-    if (!found) return refuse(found.error());
-    model = std::move(*found);
-  }
-  event_reader events{p.chat, show};
-  const auto a =
-      web::ask(*at,
-               {"POST", p.chat ? "/v1/chat/completions" : "/v1/completions",
-                body_of(p, model).dump(-1, ' ', false, json::error_handler_t::replace), p.key},
-               [&](std::string_view bytes) { return events.take(bytes); });
+  const auto found = p.model.empty() ? only_model(*at, p) : named_model(*at, p);
+  if (!found) return refuse(found.error());
+  const auto model = found->value("id", json{});
+  if (!model.is_string()) return unreadable(p.url);
+  const bool ours = found->value("owned_by", json{}) == "troupe";
+  answer_reader events{p.chat, show};
+  const auto a = web::ask(*at,
+                          {"POST", p.chat ? "/v1/chat/completions" : "/v1/completions",
+                           body_of(p, model.get<std::string>(), ours)
+                               .dump(-1, ' ', false, json::error_handler_t::replace),
+                           p.key},
+                          [&](std::string_view bytes) { return events.take(bytes); });
   if (!a) return refuse(a.error());
   if (a->status != 200) return refused_by(p.url, *a);
-  if (!events.error().empty()) return refuse(reason::kind::unavailable, events.error());
-  // Without [DONE] the connection has ended early, so the text may be incomplete.
-  if (!events.is_whole()) return unreadable(p.url);
+  events.end();
+  if (!events.error().empty())
+    return refuse(reason::kind::unavailable, fmt::format("{}: {}", p.url, events.error()));
+  if (!events.has_choice()) return unreadable(p.url);
+  // Without [DONE] and a reason the connection has ended early, so the text may be incomplete.
+  if (!events.is_whole())
+    return refuse(
+        reason::kind::unavailable,
+        fmt::format("{}: its answer ends without a finish_reason and without [DONE]", p.url));
   return events.document();
 }
 

@@ -20,6 +20,10 @@ struct remote_prompt {
   bool chat = false;
   completion_request what;  // its max_tokens and sampling
   std::vector<std::string> stops;
+  /// Which of these the user has given; others are the server's to decide.
+  struct options {
+    bool max_tokens = false, temperature = false, top_p = false, top_k = false, seed = false;
+  } given{};
 };
 
 /// Asks the server, and passes the text on as it comes. The document has the keys of `troupe infer

@@ -8,6 +8,7 @@
 #include "cli/common/interrupt.hpp"
 #include "cli/common/key_file.hpp"
 #include "cli/common/server_url.hpp"
+#include "cli/verbs/serving/end_in_order.hpp"
 #include "cli/verbs/serving/front_server.hpp"
 #include "cli/verbs/verb.hpp"
 #include "gpu/inference/weights.hpp"
@@ -55,8 +56,18 @@ class serve_verb final : public verb {
                    "Origin of web pages that may read answers in a browser (https://chat.example; "
                    "'*': all); may be repeated. Default: none")
         ->allow_extra_args(false);
-    app.add_option("--name", name_,
-                   "Name of the model (default: its folder's). With --cluster: the front's name");
+    app.add_option("--name", names_,
+                   "Name of the model (default: its folder's); may be repeated: each is another "
+                   "name of it. With --cluster: the front's name")
+        ->allow_extra_args(false);
+    app.add_option("--grace", grace_s_,
+                   "Seconds for answers that have begun, after SIGTERM or SIGINT; a second signal "
+                   "ends them")
+        ->check(CLI::Range(0.0, 86'400.0))
+        ->capture_default_str();
+    app.add_option("--max-body-mb", max_body_mb_, "MB that a request's body may have")
+        ->check(CLI::Range(1, 1'000))
+        ->capture_default_str();
     app.add_option("--running", limits_.running, "Choices that are generated at a time")
         ->check(CLI::Range(1, 4096))
         ->capture_default_str();
@@ -86,7 +97,8 @@ class serve_verb final : public verb {
     interrupt stop;
     auto keys = key_file::read(keys_, host_, "--keys");
     if (!keys) return out.bad(keys.error());
-    const auto served = web::read_served_model(name_of_model(), model_);
+    const auto names = names_of_model();
+    auto served = web::read_served_model(names.front(), model_);
     if (!served) return out.bad(served.error());
     const auto& model = served->model;
     auto spec = gpu::whole_model(model, pages_of(model));
@@ -98,9 +110,15 @@ class serve_verb final : public verb {
     const runtime::real_clock clock;
     web::service service{std::move(*keys), clock, start_seed(clock)};
     service.allow_origins(origins_);
-    service.offer(*served, web::make_batch_loop(std::move(*device), served->words, limits_));
+    const std::shared_ptr<web::generator> by =
+        web::make_batch_loop(std::move(*device), served->words, limits_);
+    for (const auto& name : names) {
+      auto alias = *served;
+      alias.name = name;
+      service.offer(std::move(alias), by);
+    }
     const auto server = web::http_server::start(
-        host_, static_cast<std::uint16_t>(port_), {},
+        host_, static_cast<std::uint16_t>(port_), http_limits_of(max_body_mb_),
         [&](const web::http_request& r, std::shared_ptr<web::http_reply> reply) {
           service.handle(r, std::move(reply));
         });
@@ -113,11 +131,12 @@ class serve_verb final : public verb {
                served->no_words);
     // Keys can be withdrawn without ending the streams of others.
     key_file reloaded{keys_, service};
-    show(out, (*server)->port(), *served, spec.pages);
+    show(out, (*server)->port(), *served, names, spec.pages);
     while (!stop.arrived()) {
       runtime::pause(0.05);
       reloaded.look();
     }
+    end_in_order(out, service, **server, grace_s_);
     return exit_done;
   }
 
@@ -141,9 +160,11 @@ class serve_verb final : public verb {
 
   int run_as_front(output& out) {
     if (!model_.empty()) return out.bad("with --cluster, models are jobs: give no MODEL");
-    if (name_.empty() || front_.host.state.empty())
-      return out.bad("--cluster needs --name, the front's, and --state");
-    front_.name = name_;
+    if (names_.size() != 1 || front_.host.state.empty())
+      return out.bad("--cluster needs one --name, the front's, and --state");
+    front_.name = names_.front();
+    front_.grace_s = grace_s_;
+    front_.limits = http_limits_of(max_body_mb_);
     front_.host.keys = keys_;
     front_.origins = origins_;
     // Only what the user gave replaces the cluster file's address.
@@ -169,15 +190,22 @@ class serve_verb final : public verb {
         std::max(context, std::min(affordable, context * limits_.running)));
   }
 
-  std::string name_of_model() const {
-    if (!name_.empty()) return name_;
+  static web::http_limits http_limits_of(std::uint64_t max_body_mb) {
+    web::http_limits l;
+    l.body_bytes = max_body_mb * 1'000'000;
+    l.bodies_bytes = std::max(l.bodies_bytes, 2 * l.body_bytes);
+    return l;
+  }
+
+  std::vector<std::string> names_of_model() const {
+    if (!names_.empty()) return names_;
     // "." and a path with a slash at its end have a name, too.
     const auto whole = std::filesystem::weakly_canonical(model_);
-    return whole.filename().string();
+    return {whole.filename().string()};
   }
 
   void show(output& out, std::uint16_t port, const web::served_model& served,
-            std::uint32_t pages) const {
+            const std::vector<std::string>& names, std::uint32_t pages) const {
     const auto url = url_of(host_, port);
     const auto& m = served.model;
     const auto cache = static_cast<double>(gpu::page_bytes(m)) * m.layers * pages;
@@ -187,7 +215,7 @@ class serve_verb final : public verb {
     if (!problem.empty()) out.note("chats are refused, completions are not: {}", problem);
     out.document({{"url", url},
                   {"metrics", url + "/metrics"},
-                  {"models", json::array({served.name})},
+                  {"models", names},
                   {"chat_format", has_chats ? json(served.chats.name()) : json()},
                   {"chat_problem", problem.empty() ? json() : json(problem)},
                   {"context", m.positions},
@@ -201,7 +229,10 @@ class serve_verb final : public verb {
     (void)flush_output();
   }
 
-  std::string model_, host_ = "127.0.0.1", keys_, name_;
+  std::string model_, host_ = "127.0.0.1", keys_;
+  std::vector<std::string> names_;
+  double grace_s_ = 30;
+  std::uint64_t max_body_mb_ = 16;
   int port_ = 8000;
   CLI::Option* old_limit_option_ = nullptr;
   web::batch_limits limits_;
