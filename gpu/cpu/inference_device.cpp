@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <set>
 
 #include "gpu/cpu/inference_work.hpp"
@@ -29,14 +30,34 @@ std::uint32_t cpu_inference_device::attention_layers() const {
   return (spec_.first_sublayer + spec_.sublayers + 1) / 2 - first_attention();
 }
 
-// Two refusals: too long for the model is final, too few free pages may pass.
+// Three refusals: too long for the model is final, too few free pages may pass, and so may a host
+// without memory.
 expected<void> cpu_inference_device::reserve(sequence_id s, std::uint32_t positions) {
   if (positions > spec_.model.positions)
     return refuse(reason::kind::invalid, "{} positions are more than the {} of {}", positions,
                   spec_.model.positions, spec_.model.name);
-  if (cache_.reserve(s, positions)) return {};
+  try {
+    if (cache_.reserve(s, positions)) return {};
+  } catch (const std::bad_alloc&) {
+    return refuse(reason::kind::out_of_memory,
+                  "this host has no memory for another page of the cache; {} of {} are used",
+                  spec_.pages - cache_.free_pages(), spec_.pages);
+  }
   return refuse(reason::kind::insufficient, "{} positions need {} pages; {} of {} are free",
                 positions, pages_for(positions), cache_.free_pages(), spec_.pages);
+}
+
+expected<void> cpu_inference_device::keep(sequence_id s, std::uint32_t page, page_name name) {
+  if (cache_.keep(s, page, name)) return {};
+  return refuse(reason::kind::invalid, "page {} of sequence {} was to be kept, and it has none",
+                page, s);
+}
+
+expected<void> cpu_inference_device::share(sequence_id s, std::span<const page_name> names) {
+  if (cache_.share(s, names)) return {};
+  return refuse(reason::kind::invalid,
+                "sequence {} was to begin with {} pages, and not all of them are known", s,
+                names.size());
 }
 
 expected<void> cpu_inference_device::check_tokens(std::span<const std::uint32_t> tokens) const {

@@ -14,6 +14,9 @@ class cpu_inference_device final : public inference_device {
   expected<void> reserve(sequence_id s, std::uint32_t positions) override;
   void release(sequence_id s) override { cache_.release(s); }
   std::uint32_t free_pages() const override { return cache_.free_pages(); }
+  expected<void> keep(sequence_id s, std::uint32_t page, page_name name) override;
+  expected<void> share(sequence_id s, std::span<const page_name> names) override;
+  void drop(page_name name) override { cache_.drop(name); }
   expected<std::unique_ptr<inference_work>> prefill(sequence_id s, std::uint32_t first,
                                                     const payload& in) override;
   expected<std::unique_ptr<inference_work>> decode(const std::vector<decode_row>& rows,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <vector>
 
 #include "gpu/cpu/pool.hpp"
@@ -16,9 +17,14 @@ class kv_cache {
 
   using sequence = std::vector<buffer<float>>;  // its pages in the order of positions
 
-  /// false: too few free pages, and nothing has changed. New pages are 0.
+  /// false: too few free pages, and nothing has changed, as if memory is missing (std::bad_alloc).
+  /// New pages are 0.
   bool reserve(sequence_id s, std::uint32_t positions);
   void release(sequence_id s);
+  /// Of inference_device. false: there is no such page; nothing has changed.
+  bool keep(sequence_id s, std::uint32_t page, page_name name);
+  bool share(sequence_id s, std::span<const page_name> names);
+  void drop(page_name name);
   std::uint32_t free_pages() const { return pages_ - used_; }
   /// Null: it has no pages. Valid until it is released.
   const sequence* find(sequence_id s) const;
@@ -31,10 +37,13 @@ class kv_cache {
   std::size_t layer_values() const { return layer_values_; }
 
  private:
-  std::uint32_t pages_, used_ = 0;
+  void let_go(buffer<float>& page);
+
+  std::uint32_t pages_, used_ = 0;  // used_: each page once, however many have it
   std::size_t layers_, layer_values_;
   pool memory_;
   std::map<sequence_id, sequence> sequences_;
+  std::map<page_name, buffer<float>> named_;
 };
 
 }  // namespace troupe::gpu::cpu

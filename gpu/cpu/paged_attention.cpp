@@ -29,8 +29,10 @@ paged_attention::paged_attention(const inference_model& m)
 // and a page-wise growth would allocate in each tile.
 float* paged_attention::scores(std::size_t n) {
   if (n > capacity_) {
-    capacity_ = std::max(n, 2 * capacity_);
-    scores_ = memory_.take<float>(capacity_);
+    // First the memory, which may be missing: the next one to ask must not find a larger number.
+    const auto more = std::max(n, 2 * capacity_);
+    scores_ = memory_.take<float>(more);
+    capacity_ = more;
   }
   return scores_.get();
 }

@@ -1,57 +1,60 @@
 #include "gpu/inference/batch_round.hpp"
 
 #include <algorithm>
+#include <new>
+#include <set>
 #include <span>
 #include <utility>
+
+#include "messages/base/refuse.hpp"
 
 namespace troupe::gpu {
 
 namespace {
 
-// Executes one round on a device. A failure is passed on as the result of the sequences that it
-// concerns, so that the others go on: a prompt's own, or all of a decode or a head, which compute
-// several sequences at once.
+// Executes one round on a device. A failure is passed on as the result of the sequence that it
+// concerns, and the others go on: what fails for several sequences at once, as a decode for which
+// the host has no memory, is tried again for each alone. Values do not depend on the company, and
+// what is computed twice is written twice with the same values.
 class executor {
  public:
   executor(inference_device& d, const batch_listener& received) : device_{d}, received_{received} {}
 
-  // Rows of known tokens need no head: only the rest of the hidden states is collected for it.
   void decode(const std::vector<batch_round::decoded>& all) {
-    if (all.empty()) return;
-    std::vector<decode_row> rows;
-    for (const auto& d : all) rows.push_back(d.row);
-    const auto work = device_.decode(rows, {});
-    if (!work) {
-      for (const auto& d : all) fail(d.row.sequence, work.error());
-      return;
-    }
-    const auto hidden = finish(**work);
-    std::vector<std::byte> wanted;
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      if (!all[i].next) continue;
-      who_.push_back({all[i].row.sequence, *all[i].next});
-      const auto row = hidden.bytes().subspan(i * width(), width());
-      wanted.insert(wanted.end(), row.begin(), row.end());
-    }
-    if (!who_.empty()) predict(who_.size() == all.size() ? hidden : payload{std::move(wanted)});
+    std::vector<const batch_round::decoded*> rows;
+    for (const auto& d : all)
+      if (goes_on(d.row.sequence)) rows.push_back(&d);
+    if (rows.empty()) return;
+    const auto why = attempt([&] { return decode_rows_of(rows); });
+    if (why && rows.size() == 1) return fail(rows.front()->row.sequence, *why);
+    if (!why) return;
+    for (const auto* d : rows)
+      if (const auto own = attempt([&] { return decode_rows_of({d}); }))
+        fail(d->row.sequence, *own);
   }
 
-  // The token after a prompt needs the hidden state of its last position alone.
   void prefill(const batch_round::chunk& c) {
-    const auto work =
-        device_.prefill(c.sequence, c.first, payload{nullptr, std::as_bytes(std::span{c.tokens})});
-    if (!work) return fail(c.sequence, work.error());
-    const auto hidden = finish(**work);
-    if (!c.scored.empty() && !score(c, hidden)) return;
-    if (!c.next) return;
-    who_.push_back({c.sequence, *c.next});
-    predict({hidden.owner(), hidden.bytes().last(width())});
+    if (!goes_on(c.sequence)) return;
+    if (const auto why = attempt([&] { return compute(c); })) fail(c.sequence, *why);
   }
 
   // The cache is whole, and the last guest has sent the hidden state of the prompt's last position.
   void finish_elsewhere(const batch_round::last_state& l) {
-    who_.push_back({l.sequence, l.next});
-    predict(l.hidden);
+    if (!goes_on(l.sequence)) return;
+    const auto why = attempt([&] { return predict({{l.sequence, &l.next}}, l.hidden); });
+    if (why) fail(l.sequence, *why);
+  }
+
+  void reserve(const batch_round::reservation& r) {
+    if (!goes_on(r.sequence)) return;
+    if (!r.shared.empty()) check(r.sequence, device_.share(r.sequence, r.shared));
+    if (goes_on(r.sequence)) check(r.sequence, device_.reserve(r.sequence, r.positions));
+  }
+
+  void put(const batch_round::cache_part& p) {
+    if (goes_on(p.sequence))
+      check(p.sequence,
+            device_.put_kv(p.sequence, p.first_layer, p.layers, p.first_page, p.pages, p.data));
   }
 
   void check(sequence_id s, const expected<void>& done) {
@@ -60,79 +63,126 @@ class executor {
 
  private:
   struct waiting {
-    sequence_id sequence;
-    next_token next;
+    sequence_id sequence = 0;
+    const next_token* next = nullptr;
   };
 
+  bool goes_on(sequence_id s) const { return !failed_.contains(s); }
   std::size_t width() const { return device_.spec().model.hidden * sizeof(float); }
 
+  /// The results of `what` go to the listener, unless it fails.
+  template <class What>
+  std::optional<reason> attempt(What what) {
+    results_.clear();
+    try {
+      if (const expected<void> done = what(); !done) return done.error();
+    } catch (const std::bad_alloc&) {
+      return reason{reason::kind::out_of_memory,
+                    "this host has no memory left to go on with this sequence"};
+    }
+    for (auto& r : std::exchange(results_, {})) {
+      if (r.failed) failed_.insert(r.sequence);
+      received_(std::move(r));
+    }
+    return {};
+  }
+
+  // Rows of known tokens need no head: only the rest of the hidden states is collected for it.
+  expected<void> decode_rows_of(const std::vector<const batch_round::decoded*>& all) {
+    std::vector<decode_row> rows;
+    for (const auto* d : all) rows.push_back(d->row);
+    const auto work = device_.decode(rows, {});
+    if (!work) return refuse(work.error());
+    const auto hidden = finish(**work);
+    std::vector<waiting> who;
+    std::vector<std::byte> wanted;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (!all[i]->next) continue;
+      who.push_back({all[i]->row.sequence, &*all[i]->next});
+      const auto row = hidden.bytes().subspan(i * width(), width());
+      wanted.insert(wanted.end(), row.begin(), row.end());
+    }
+    if (who.empty()) return {};
+    return predict(who, who.size() == all.size() ? hidden : payload{std::move(wanted)});
+  }
+
+  // The token after a prompt needs the hidden state of its last position alone.
+  expected<void> compute(const batch_round::chunk& c) {
+    const auto work =
+        device_.prefill(c.sequence, c.first, payload{nullptr, std::as_bytes(std::span{c.tokens})});
+    if (!work) return refuse(work.error());
+    const auto hidden = finish(**work);
+    if (!c.scored.empty())
+      if (auto ok = score(c, hidden); !ok) return ok;
+    if (!c.next) return {};
+    return predict({{c.sequence, &*c.next}}, {hidden.owner(), hidden.bytes().last(width())});
+  }
+
   /// The log probabilities of a chunk's following tokens. A few rows at a time: the logits of all
-  /// would be large. False: it has failed.
-  bool score(const batch_round::chunk& c, const payload& hidden) {
+  /// would be large.
+  expected<void> score(const batch_round::chunk& c, const payload& hidden) {
     batch_result r{c.sequence, {}, {}, {}};
     const std::size_t n = device_.spec().model.vocabulary;
     for (std::size_t at = 0; at < c.scored.size(); at += decode_rows) {
       const auto rows = std::min<std::size_t>(decode_rows, c.scored.size() - at);
       const auto work =
           device_.head({hidden.owner(), hidden.bytes().subspan(at * width(), rows * width())});
-      if (!work) return fail(c.sequence, work.error()), false;
+      if (!work) return refuse(work.error());
       const auto result = finish(**work);
       for (std::size_t i = 0; i < rows; ++i) {
         const auto logits = float_values(result).subspan(i * n, n);
-        if (auto ok = check_logits(logits, c.first + at + i + 1); !ok)
-          return fail(c.sequence, ok.error()), false;
+        if (auto ok = check_logits(logits, c.first + at + i + 1); !ok) return ok;
         const auto token = c.scored[at + i];
         r.scored.push_back({{token, log_probability_of(logits, token)}, top_tokens(logits, c.top)});
       }
     }
-    received_(std::move(r));
-    return true;
+    results_.push_back(std::move(r));
+    return {};
   }
 
-  /// The next token of each in who_, from the hidden states of their last positions.
-  void predict(const payload& hidden) {
-    const auto who = std::exchange(who_, {});
+  /// The next token of each, from the hidden states of their last positions.
+  expected<void> predict(const std::vector<waiting>& who, const payload& hidden) {
     const auto work = device_.head(hidden);
-    if (!work) {
-      for (const auto& w : who) fail(w.sequence, work.error());
-      return;
-    }
+    if (!work) return refuse(work.error());
     const auto rows = finish(**work);
     const auto logits = float_values(rows);
     const std::size_t n = device_.spec().model.vocabulary;
     for (std::size_t i = 0; i < who.size(); ++i) {
       const auto own = logits.subspan(i * n, n);
-      const auto& next = who[i].next;
-      if (auto ok = check_logits(own, next.position); !ok) {
-        fail(who[i].sequence, ok.error());
-        continue;
-      }
-      std::span<const std::uint32_t> prompt;
-      if (next.prompt) prompt = *next.prompt;
-      received_({who[i].sequence,
-                 {},
-                 generated_token{sample(own, next.how, next.position, next.completion, prompt),
-                                 top_tokens(own, next.top)},
-                 {}});
+      const auto& next = *who[i].next;
+      batch_result r{who[i].sequence, {}, {}, {}};
+      if (auto ok = check_logits(own, next.position); !ok)
+        r.failed = ok.error();
+      else
+        r.next = generated_token{
+            sample(own, next.how, next.position, next.completion,
+                   next.prompt ? std::span{*next.prompt} : std::span<const std::uint32_t>{}),
+            top_tokens(own, next.top)};
+      results_.push_back(std::move(r));
     }
+    return {};
   }
 
-  void fail(sequence_id s, const reason& why) { received_({s, {}, {}, why}); }
+  void fail(sequence_id s, const reason& why) {
+    failed_.insert(s);
+    received_({s, {}, {}, why});
+  }
 
   inference_device& device_;
   const batch_listener& received_;
-  std::vector<waiting> who_;
+  std::vector<batch_result> results_;  // of what is attempted
+  std::set<sequence_id> failed_;       // in this round
 };
 
 }  // namespace
 
 void execute(inference_device& d, const batch_round& r, const batch_listener& received) {
   executor e{d, received};
+  for (const auto& k : r.keep) e.check(k.sequence, d.keep(k.sequence, k.page, k.name));
   for (const auto s : r.release) d.release(s);
-  for (const auto& x : r.reserve) e.check(x.sequence, d.reserve(x.sequence, x.positions));
-  for (const auto& p : r.parts)
-    e.check(p.sequence,
-            d.put_kv(p.sequence, p.first_layer, p.layers, p.first_page, p.pages, p.data));
+  for (const auto p : r.drop) d.drop(p);
+  for (const auto& x : r.reserve) e.reserve(x);
+  for (const auto& p : r.parts) e.put(p);
   e.decode(r.decode);
   for (const auto& c : r.prefill) e.prefill(c);
   for (const auto& l : r.last) e.finish_elsewhere(l);

@@ -24,11 +24,21 @@ struct next_token {
 /// The work of a device between two looks at its queue, in the order of these members. A token is
 /// chosen after the last known one.
 struct batch_round {
+  /// A computed page of a prompt that others can begin with: arguments of keep().
+  struct kept_page {
+    sequence_id sequence = 0;
+    std::uint32_t page = 0;
+    page_name name = 0;
+  };
+  std::vector<kept_page> keep;
   std::vector<sequence_id> release;
+  std::vector<page_name> drop;
 
+  /// The pages for the positions that this round computes, and those before them.
   struct reservation {
     sequence_id sequence = 0;
     std::uint32_t positions = 0;
+    std::vector<page_name> shared{};  // that it gets first, behind those that it has
   };
   std::vector<reservation> reserve;
 
@@ -68,8 +78,8 @@ struct batch_round {
   std::vector<last_state> last;
 
   bool empty() const {
-    return release.empty() && reserve.empty() && parts.empty() && decode.empty() &&
-           prefill.empty() && last.empty();
+    return keep.empty() && release.empty() && drop.empty() && reserve.empty() && parts.empty() &&
+           decode.empty() && prefill.empty() && last.empty();
   }
 };
 
@@ -83,8 +93,7 @@ struct batch_result {
 using batch_listener = std::function<void(batch_result)>;
 
 /// Executes a round; `received` is called with each result at once. A failure concerns one sequence
-/// alone, as do logits that are not finite, except that of a decode or a head, which ends all
-/// sequences in it.
+/// alone: memory that the host does not have, too, and logits that are not finite.
 void execute(inference_device& d, const batch_round& r, const batch_listener& received);
 
 }  // namespace troupe::gpu

@@ -24,7 +24,7 @@ class generator {
 
   expected<generated> run(completion& out, const std::function<void(std::string_view)>& received) {
     const auto begin = now_s();
-    auto ok = reserve();
+    auto ok = check_room();
     if (ok) ok = prefill();
     if (!ok) return refuse(ok.error());
     while (out.finished() == completion::finish::none) {
@@ -42,11 +42,10 @@ class generator {
   }
 
  private:
-  expected<void> reserve() {
+  expected<void> check_room() const {
     const auto& m = device_.spec().model;
     const completion_room room{m.name, m.positions, m.vocabulary, device_.free_pages()};
-    if (auto ok = check(how_.what, how_.prompt, room); !ok) return ok;
-    return device_.reserve(only, static_cast<std::uint32_t>(how_.what.positions()));
+    return check(how_.what, how_.prompt, room);
   }
 
   // Chunks bound the memory of activations. Only the last position's logits are needed, unless all
@@ -55,6 +54,7 @@ class generator {
     const auto width = device_.spec().model.hidden * sizeof(float);
     for (std::size_t first = 0; first < how_.prompt.size(); first += how_.chunk) {
       const auto n = std::min<std::size_t>(how_.chunk, how_.prompt.size() - first);
+      if (auto ok = device_.reserve(only, static_cast<std::uint32_t>(first + n)); !ok) return ok;
       const auto work = device_.prefill(
           only, static_cast<std::uint32_t>(first),
           payload{nullptr, std::as_bytes(std::span{how_.prompt}.subspan(first, n))});
@@ -71,6 +71,7 @@ class generator {
   }
 
   expected<void> decode(std::uint32_t token, std::uint32_t position) {
+    if (auto ok = device_.reserve(only, position + 1); !ok) return ok;
     const auto work = device_.decode({{only, position, token}}, {});
     if (!work) return refuse(work.error());
     return predict(finish(**work));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gpu/inference/inference_model.hpp"
+#include "gpu/inference/prefix_index.hpp"
 #include "messages/base/reason.hpp"
 #include "messages/domain/served_bytes.hpp"
 #include "messages/wire/frame.hpp"
@@ -74,12 +75,24 @@ class inference_device {
 
   virtual const inference_spec& spec() const = 0;
 
-  /// Takes pages for the positions below this; keeps those that the sequence has. Fails
-  /// (insufficient) and changes nothing if there are too few free ones.
+  /// Takes pages for the positions below this, and their memory; keeps those that the sequence has.
+  /// Callers ask for a page when they compute its first position. Fails and changes nothing if
+  /// there are too few free ones (insufficient), or if the host has no memory for them
+  /// (out_of_memory).
   virtual expected<void> reserve(sequence_id s, std::uint32_t positions) = 0;
-  /// Frees its pages. Unknown sequences have none.
+  /// Frees its pages, but those that have a name or are another sequence's, too. Unknown sequences
+  /// have none.
   virtual void release(sequence_id s) = 0;
   virtual std::uint32_t free_pages() const = 0;
+
+  /// Gives a page of a sequence, all of whose positions are computed, a name, by which it stays
+  /// until drop(). If a page has that name, which must have the same values, the sequence gets it
+  /// in place of its own.
+  virtual expected<void> keep(sequence_id s, std::uint32_t page, page_name name) = 0;
+  /// Adds pages with names behind those that the sequence has: they are not computed again.
+  virtual expected<void> share(sequence_id s, std::span<const page_name> names) = 0;
+  /// Sequences that have the page keep it.
+  virtual void drop(page_name name) = 0;
 
   /// A chunk of a prompt, at positions [first, first + n); `first` is a multiple of tile_positions
   /// and what is before it is in the cache. Input: n tokens, or hidden states [n, hidden]. Result:

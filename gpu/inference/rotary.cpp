@@ -36,7 +36,10 @@ rotary::rotary(const inference_model& m) {
 
 // Position times frequency is rounded to 32 bits before the cosine, as in the reference: a double
 // would differ in the last bits at large positions.
+// Sines first get their memory, which may be missing: both tables have the same positions then, too.
 void rotary::reach(std::uint32_t positions) {
+  if (const auto values = positions * half(); values > sines_.capacity())
+    sines_.reserve(std::max<std::size_t>(values, 2 * sines_.capacity()));
   for (std::size_t p = cosines_.size() / std::max<std::size_t>(half(), 1); p < positions; ++p)
     for (const float frequency : frequencies_) {
       const double angle = static_cast<float>(p) * frequency;

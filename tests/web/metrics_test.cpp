@@ -36,6 +36,23 @@ TEST_CASE("prompts are counted by where they were computed, and why not in bubbl
   CHECK_THAT(text, Contains("troupe_prefill_predicted_ratio_sum 4\n"));
 }
 
+TEST_CASE("what a generator counts of its cache is shown, and a counter never falls") {
+  generator_state s;
+  s.pages_used = 3, s.pages_free = 9, s.pages_cached = 4;
+  s.set_back = 2, s.computed_prompt = 100, s.cached_prompt = 64;
+  metrics m{[&] { return s; }};
+  const auto text = m.text();
+  CHECK_THAT(text, Contains("troupe_kv_pages{state=\"free\"} 9\n"));
+  CHECK_THAT(text, Contains("troupe_kv_pages{state=\"cached\"} 4\n"));
+  CHECK_THAT(text, Contains("troupe_set_back_total 2\n"));
+  CHECK_THAT(text, Contains("troupe_prompt_positions_total{source=\"computed\"} 100\n"));
+  CHECK_THAT(text, Contains("troupe_prompt_positions_total{source=\"cached\"} 64\n"));
+  CHECK(m.text() == text);
+  // One of several models is not served any more.
+  s.computed_prompt = 50;
+  CHECK_THAT(m.text(), Contains("{source=\"computed\"} 100\n"));
+}
+
 TEST_CASE("a choice's further attempts are retries, and requests have a time to their end") {
   metrics m{[] { return generator_state{}; }};
   m.choice_ended(1);

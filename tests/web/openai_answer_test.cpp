@@ -40,10 +40,13 @@ TEST_CASE("an error has message, type, param and code") {
 }
 
 TEST_CASE("a whole completion has its choices, log probabilities and usage") {
-  const auto d = json::parse(to_json(completion_head, {one_choice()}, {3, 4}));
+  const auto d = json::parse(to_json(completion_head, {one_choice()}, {3, 4, 2}));
   CHECK(d.at("object") == "text_completion");
   CHECK(d.at("created") == 12);
-  CHECK(d.at("usage") == json{{"prompt_tokens", 3}, {"completion_tokens", 4}, {"total_tokens", 7}});
+  CHECK(d.at("usage") == json{{"prompt_tokens", 3},
+                              {"completion_tokens", 4},
+                              {"total_tokens", 7},
+                              {"prompt_tokens_details", {{"cached_tokens", 2}}}});
   const auto& c = d.at("choices").at(0);
   CHECK(c.at("index") == 1);
   CHECK(c.at("text") == "h\xC3\xA9");
@@ -55,7 +58,7 @@ TEST_CASE("a whole completion has its choices, log probabilities and usage") {
 
 TEST_CASE(
     "a chat response that is not streamed has the assistant's message and each token's bytes") {
-  const auto d = json::parse(to_json(chat_head, {one_choice()}, {3, 4}));
+  const auto d = json::parse(to_json(chat_head, {one_choice()}, {3, 4, 2}));
   CHECK(d.at("object") == "chat.completion");
   const auto& c = d.at("choices").at(0);
   CHECK(c.at("message").at("role") == "assistant");

@@ -76,8 +76,10 @@ TEST_CASE("a served completion has the tokens and log probabilities of infer --a
   CHECK(c.at("text") == expected.at("text"));
   CHECK(c.at("logprobs").at("token_logprobs") == expected.at("logprobs"));
   CHECK(c.at("finish_reason") == "length");
-  CHECK(d.at("usage") ==
-        json{{"prompt_tokens", 13}, {"completion_tokens", 40}, {"total_tokens", 53}});
+  CHECK(d.at("usage") == json{{"prompt_tokens", 13},
+                              {"completion_tokens", 40},
+                              {"total_tokens", 53},
+                              {"prompt_tokens_details", {{"cached_tokens", 0}}}});
 }
 
 TEST_CASE("a served chat has the answer of infer --chat, and its stream is the same text") {

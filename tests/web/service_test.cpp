@@ -269,8 +269,10 @@ TEST_CASE("echo with logprobs has the prompt's log probabilities, the first null
           json{nullptr, {{"<|end|>", -1}}, {{"b", -2}}, {{"c", -3}}});
     CHECK(c["logprobs"]["text_offset"] == json{0, 1, 8, 9});
     if (!streamed)
-      CHECK(d["usage"] ==
-            json{{"prompt_tokens", 3}, {"completion_tokens", 1}, {"total_tokens", 4}});
+      CHECK(d["usage"] == json{{"prompt_tokens", 3},
+                               {"completion_tokens", 1},
+                               {"total_tokens", 4},
+                               {"prompt_tokens_details", {{"cached_tokens", 0}}}});
   }
 }
 

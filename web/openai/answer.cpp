@@ -61,6 +61,7 @@ void answer::step(std::uint32_t index, const sequence_step& s) {
   if (c.choice.tokens) c.choice.tokens->push_back(token_of(s.token));
   if (c.choice.token_numbers && !s.of_prompt)
     c.choice.token_numbers->push_back(s.token.chosen.token);
+  c.cached += s.cached;
   take_place(c.choice, s);
   const bool ends = s.finished != gpu::completion::finish::none;
   // A stream's first event has the whole prompt.
@@ -152,8 +153,11 @@ void answer::begin_stream() {
 
 // A stream ends with the usage, if it was asked for, and OpenAI's last event.
 void answer::finish() {
-  openai::usage u{asked_.prompt_tokens, 0};
+  openai::usage u{asked_.prompt_tokens, 0, 0};
   for (const auto& c : choices_) u.completion_tokens += c.tokens;
+  // A prompt counts once, as its first choice found it.
+  for (std::size_t i = 0; i < choices_.size(); i += asked_.choices_of_prompt)
+    u.cached_tokens += choices_[i].cached;
   count(outcome::finished);
   metrics_.request_ended(clock_.now_s() - begin_s_);
   if (asked_.stream) {

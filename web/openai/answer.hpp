@@ -34,6 +34,7 @@ class answer {
     bool stream = false, include_usage = false, log_probabilities = false, token_numbers = false;
     std::vector<echoed> prefixes;  // of each choice
     std::uint64_t prompt_tokens = 0;
+    std::uint32_t choices_of_prompt = 1;  // one after another
   };
 
   /// words: null: tokens without text. counted, clock: they must outlive this.
@@ -51,6 +52,7 @@ class answer {
     openai::choice choice;
     double last_s = 0;
     std::uint64_t tokens = 0;  // of the completion
+    std::uint32_t cached = 0;  // tokens of its prompt that were not computed for it
   };
 
   void count(outcome o);

@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "gpu/inference/batch_queue.hpp"
 #include "gpu/inference/completion_room.hpp"
@@ -24,7 +25,7 @@ class batch_loop final : public generator {
         pages_{device_->free_pages()},
         longest_{static_cast<std::uint32_t>(std::min<std::uint64_t>(
             device_->spec().model.positions, std::uint64_t{pages_} * gpu::tile_positions))},
-        queue_{{limits.running, limits.prefill}, pages_} {
+        queue_{{limits.running, limits.prefill, limits.shares}, pages_} {
     publish();
     thread_ = std::thread{[this] { run(); }};
   }
@@ -72,6 +73,7 @@ class batch_loop final : public generator {
   struct sequence {
     sequence_listener listener;
     sequence_steps steps;
+    bool begun = false;
   };
   /// It was submitted, and the thread has not taken it yet.
   struct arrival {
@@ -113,7 +115,7 @@ class batch_loop final : public generator {
   // The text and its stop texts stay here: the queue and the device know tokens only.
   void add(const arrival& a) {
     const auto& s = a.what;
-    sequences_.emplace(a.id, sequence{s.listener, {s, words_.get()}});
+    sequences_.emplace(a.id, sequence{s.listener, {s, words_.get()}, false});
     queue_.add({a.id, s.what, s.prompt, {}});
   }
 
@@ -138,7 +140,9 @@ class batch_loop final : public generator {
       return notify(r.sequence, {{}, false, {}, gpu::completion::finish::none, &*r.failed});
     if (!r.next) return;
     queue_.took(r.sequence, r.next->chosen.token);
-    notify(r.sequence, s->steps.next(*r.next, false));
+    auto step = s->steps.next(*r.next, false);
+    if (!std::exchange(s->begun, true)) step.cached = queue_.cached_prompt(r.sequence);
+    notify(r.sequence, step);
   }
 
   /// At the end its pages are free before the listener is called.
@@ -154,9 +158,17 @@ class batch_loop final : public generator {
   // Callers read a copy: the queue belongs to the thread.
   void publish() {
     const auto free = queue_.free_pages();
+    const auto& n = queue_.counted();
     const std::lock_guard hold{mutex_};
-    state_ = {pages_ - free, free, static_cast<std::uint32_t>(queue_.running()),
-              static_cast<std::uint32_t>(queue_.waiting()), longest_};
+    state_ = {pages_ - free,
+              free,
+              static_cast<std::uint32_t>(queue_.running()),
+              static_cast<std::uint32_t>(queue_.waiting()),
+              longest_,
+              queue_.cached_pages(),
+              n.set_back,
+              n.computed_prompt,
+              n.cached_prompt};
   }
 
   const std::unique_ptr<gpu::inference_device> device_;

@@ -29,13 +29,18 @@ struct sequence_step {
   gpu::completion::finish finished = gpu::completion::finish::none;
   const reason* failed = nullptr;         // it cannot go on: the end, without a token
   std::optional<sequence_place> place{};  // with the first token and the last, where it is known
+  std::uint32_t cached = 0;  // with the first token: of the prompt, those that were not computed
 };
 /// Called on the generator's thread, for each token in order, until the end.
 using sequence_listener = std::function<void(const sequence_step&)>;
 
 struct generator_state {
   std::uint32_t pages_used = 0, pages_free = 0, running = 0, waiting = 0;
-  std::uint32_t longest = 0;  // prompt and completion, at most; 0: it cannot generate now
+  std::uint32_t longest = 0;       // prompt and completion, at most; 0: it cannot generate now
+  std::uint32_t pages_cached = 0;  // of the free ones: those with the beginning of a prompt
+  // Since the beginning: sequences that were computed again for lack of pages, and positions of
+  // prompts that were computed, or that other prompts had computed.
+  std::uint64_t set_back = 0, computed_prompt = 0, cached_prompt = 0;
 };
 
 /// Completes prompts of one model, for many callers at a time. Thread-safe. Its destruction

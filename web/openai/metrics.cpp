@@ -6,6 +6,7 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
 #include <array>
 #include <mutex>
 #include <set>
@@ -59,6 +60,12 @@ std::string label_of(const std::string& declined) {
   return word ? declined : "other";
 }
 
+/// To a sum that is counted elsewhere. A sum of several models is smaller once one of them is gone,
+/// which a counter does not show.
+void raise(Counter& c, std::uint64_t to) {
+  c.Increment(std::max(0.0, static_cast<double>(to) - c.Value()));
+}
+
 }  // namespace
 
 // Everything is registered once, so that a metric is shown from the start with 0, and a dashboard
@@ -97,6 +104,14 @@ struct metrics::families {
                                 "Pages of the cache of keys and values, 64 positions each");
   Gauge& used = pages.Add({{"state", "used"}});
   Gauge& free = pages.Add({{"state", "free"}});
+  Gauge& cached = pages.Add({{"state", "cached"}});
+  Counter& set_back = counter(registry, "troupe_set_back_total",
+                              "Choices that were computed again since others needed their pages");
+  Family<Counter>& prompt_positions =
+      counters(registry, "troupe_prompt_positions_total",
+               "Positions of prompts: computed here, or cached, which another prompt had computed");
+  Counter& computed_prompt = prompt_positions.Add({{"source", "computed"}});
+  Counter& cached_prompt = prompt_positions.Add({{"source", "cached"}});
   Family<Gauge>& sequences =
       gauges(registry, "troupe_sequences", "Choices that are being generated, or wait");
   Gauge& running = sequences.Add({{"state", "running"}});
@@ -176,6 +191,10 @@ std::string metrics::text() const {
   const auto s = state_();
   families_->used.Set(s.pages_used);
   families_->free.Set(s.pages_free);
+  families_->cached.Set(s.pages_cached);
+  raise(families_->set_back, s.set_back);
+  raise(families_->computed_prompt, s.computed_prompt);
+  raise(families_->cached_prompt, s.cached_prompt);
   families_->running.Set(s.running);
   families_->waiting.Set(s.waiting);
   return TextSerializer{}.Serialize(families_->registry.Collect());

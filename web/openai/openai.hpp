@@ -109,6 +109,7 @@ struct choice {
 
 struct usage {
   std::uint64_t prompt_tokens = 0, completion_tokens = 0;
+  std::uint64_t cached_tokens = 0;  // of the prompts: they were not computed again
 };
 
 /// A whole answer.

@@ -141,6 +141,10 @@ generator_state service::state() const {
     sum.pages_free += s.pages_free;
     sum.running += s.running;
     sum.waiting += s.waiting;
+    sum.pages_cached += s.pages_cached;
+    sum.set_back += s.set_back;
+    sum.computed_prompt += s.computed_prompt;
+    sum.cached_prompt += s.cached_prompt;
     sum.longest = std::max(sum.longest, s.longest);
   }
   return sum;
@@ -380,6 +384,7 @@ answer::question service::question_of(const openai::request& asked, const served
   q.include_usage = asked.include_usage;
   q.log_probabilities = asked.top_logprobs.has_value();
   q.token_numbers = asked.token_numbers;
+  q.choices_of_prompt = asked.n;
   for (std::size_t i = 0; i < g.prompts.size(); ++i) {
     q.prompt_tokens += g.prompts[i].size();
     answer::echoed before;

@@ -196,11 +196,18 @@ void decoder_behavior::go_on() {
   batch_.execute_next([this](const auto& all) { on_round(all); });
 }
 
-/// It has its pages now.
+/// It has the pages of its prompt now. One that was set back for lack of pages is computed here.
 void decoder_behavior::admit(request& r) {
+  auto& queue = batch_.queue();
+  if (queue.computes(r.sequence)) {
+    if (r.admitted_s == 0) r.admitted_s = now();
+    return;
+  }
   r.admitted_s = now();
   const auto& what = r.about.what;
-  if (!prefills_in_bubbles(what)) return;
+  // Bubbles compute whole prompts: one of which most is known takes less time here.
+  if (o_.what.fallback && 2 * queue.known_prefix(r.sequence) >= what.prompt_tokens)
+    return queue.compute(r.sequence);
   payload prompt;
   if (!r.body.empty())
     prompt = {r.body.owner(), r.body.bytes().first(sizeof(std::uint32_t) * what.prompt_tokens)};

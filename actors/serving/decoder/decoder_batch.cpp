@@ -23,7 +23,10 @@ void decoder_batch::open(decoder_actor::pointer self, const serving& what,
               if (!m) return done(refuse(m.error()));
               model_ = *m;
               context_ = what_.context == 0 ? m->positions : std::min(what_.context, m->positions);
-              queue_.emplace(gpu::batch_queue::limits{std::max(what_.max_running, 1u)}, m->pages);
+              // A simulated prompt has no tokens that could be compared.
+              queue_.emplace(gpu::batch_queue::limits{.running = std::max(what_.max_running, 1u),
+                                                      .shares = !m->simulated},
+                             m->pages, gpu::prefix_owner{what_.model.hash, {}});
               done({});
             }});
       });

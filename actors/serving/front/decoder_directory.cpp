@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -19,6 +20,15 @@ auto rank(const decoder_name& name, const known_decoder& d, const decoder_need& 
                     name.node};
 }
 
+bool is_much_busier(const known_decoder& d, const known_decoder& than) {
+  return d.sequences() > 2 * than.sequences() + 4;
+}
+
+std::uint32_t known_pages(const decoder_name& name, const decoder_need& need) {
+  const auto* pages = find_in(need.known, name);
+  return pages ? *pages : 0;
+}
+
 }  // namespace
 
 // The three reasons to find none are ordered by how lasting they are: the model has no decoder; it
@@ -28,7 +38,7 @@ expected<decoder_name> choose_decoder(const decoder_table& all, const decoder_ne
   using enum reason::kind;
   std::uint32_t longest = 0;
   bool present = false, fits = false;
-  const decoder_table::value_type* best = nullptr;
+  std::vector<const decoder_table::value_type*> able;
   for (const auto& entry : all) {
     const auto& [name, d] = entry;
     if (d.state.model != need.model || d.state.ending || need.without.contains(name)) continue;
@@ -37,9 +47,19 @@ expected<decoder_name> choose_decoder(const decoder_table& all, const decoder_ne
     if (d.state.context < need.positions) continue;
     fits = true;
     if (d.sequences() >= d.state.max_sequences) continue;
-    if (!best || rank(name, d, need) < rank(best->first, best->second, need)) best = &entry;
+    able.push_back(&entry);
   }
-  if (best) return best->first;
+  if (!able.empty()) {
+    std::ranges::sort(able, {}, [&](const auto* e) { return rank(e->first, e->second, need); });
+    // The first of those with the longest prefix is the best of them by load.
+    const auto* best = able.front();
+    for (const auto* e : able)
+      if (e->second.datacenter == able.front()->second.datacenter &&
+          known_pages(e->first, need) > known_pages(best->first, need) &&
+          !is_much_busier(e->second, able.front()->second))
+        best = e;
+    return best->first;
+  }
   if (!present)
     return refuse(unavailable, fmt::format("no decoder for '{}' is available", need.model));
   if (!fits)
@@ -105,11 +125,11 @@ void decoder_directory::forget_silent(double now_s) {
 
 // A decoder's state is up to a quarter of a heartbeat old. Without the requests given since then, a
 // burst would go to one decoder.
-void decoder_directory::give(const decoder_name& d, std::uint32_t positions) {
+void decoder_directory::give(const decoder_name& d, std::uint32_t prompt_tokens) {
   auto* known = find_in(all_, d);
   if (!known) return;
   ++known->given_sequences;
-  known->given_pages += gpu::pages_for(positions);
+  known->given_pages += gpu::pages_for(prompt_tokens);
 }
 
 }  // namespace troupe::actors

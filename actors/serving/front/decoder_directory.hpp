@@ -40,10 +40,14 @@ struct decoder_need {
   std::uint32_t positions = 0;  // prompt and completion, at most
   std::uint32_t datacenter = 0;
   std::set<decoder_name> without;  // those that have failed this request
+  // Pages of the prompt's beginning that decoders have computed; 0 for others.
+  std::map<decoder_name, std::uint32_t> known{};
 };
 
 /// Chooses among the decoders that can take the request now: those of its datacenter first, then
-/// the one with the most free pages, the fewest sequences, the smaller lease. Fails with
+/// the one with the longest known beginning of the prompt, unless it has more than twice as many
+/// sequences, and four, as the best by load; by load: the one with the largest number of free
+/// pages, the fewest sequences, the smaller lease. Fails with
 /// `unavailable`: no decoder serves this model; `invalid`: too many positions for all of them;
 /// `insufficient`: they have as many sequences as they allow.
 expected<decoder_name> choose_decoder(const decoder_table& all, const decoder_need& need);
@@ -65,8 +69,9 @@ class decoder_directory {
   void refresh(const decoder_name& d, double now_s);
   /// Forgets those that have been silent for too long.
   void forget_silent(double now_s);
-  /// A request with this number of positions goes to this decoder.
-  void give(const decoder_name& d, std::uint32_t positions);
+  /// A request goes to this decoder, which takes pages for its prompt, and further ones as its
+  /// completion comes to them.
+  void give(const decoder_name& d, std::uint32_t prompt_tokens);
 
   const decoder_table& all() const { return all_; }
   bool has(const decoder_name& d) const { return all_.contains(d); }

@@ -232,7 +232,8 @@ void front_requests::place(request_map::iterator at, bool may_wait) {
                                                        max_attempts, r.last_failure.text)});
   const auto site = cluster_->fronts[front_of(host_.self)].datacenter;
   const auto to =
-      choose_decoder(decoders_.all(), {r.asked.model, positions_of(r.asked.what), site, r.failed});
+      choose_decoder(decoders_.all(), {r.asked.model, positions_of(r.asked.what), site, r.failed,
+                                       prefixes_.pages_of(r.asked.model, r.asked.tokens)});
   if (to) return begin_attempt(r, *to);
   const auto& why = to.error().code == reason::kind::unavailable && !r.last_failure.text.empty()
                         ? r.last_failure
@@ -260,7 +261,8 @@ void front_requests::begin_attempt(request& r, const decoder_name& to) {
   r.body = body_of(r.asked, r.known);
   r.last_seen_s = now();
   r.pause_s = first_pause_s;
-  decoders_.give(to, positions_of(r.asked.what));
+  decoders_.give(to, r.asked.what.prompt_tokens);
+  prefixes_.add(r.asked.model, r.asked.tokens, to);
   ask(r);
 }
 

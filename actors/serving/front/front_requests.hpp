@@ -9,6 +9,7 @@
 #include "actors/serving/front/completions.hpp"
 #include "actors/serving/front/decoder_directory.hpp"
 #include "actors/serving/front/front_tally.hpp"
+#include "actors/serving/front/known_prefixes.hpp"
 #include "messages/wire/message.hpp"
 #include "runtime/host/log_limiter.hpp"
 #include "runtime/host/shared_cluster.hpp"
@@ -93,6 +94,7 @@ class front_requests {
   runtime::host host_;
   shared_cluster cluster_;
   decoder_directory decoders_;
+  known_prefixes prefixes_;
   front_tally tally_;
   request_map requests_;
   std::map<std::uint64_t, cancellation> cancelled_;

@@ -11,7 +11,7 @@
 #include "cli/verbs/serving/end_in_order.hpp"
 #include "cli/verbs/serving/front_server.hpp"
 #include "cli/verbs/verb.hpp"
-#include "gpu/inference/weights.hpp"
+#include "gpu/inference/host_memory.hpp"
 #include "runtime/host/pause.hpp"
 #include "runtime/host/real_clock.hpp"
 #include "web/openai/batch_loop.hpp"
@@ -20,18 +20,6 @@
 namespace troupe::cli {
 
 namespace {
-
-/// In single precision, in which they are computed with; a tied head is there twice.
-// For people: what the process will need, before requests come.
-double weight_bytes(const gpu::inference_model& m) {
-  double values = m.tied_head ? static_cast<double>(m.vocabulary) * m.hidden : 0;
-  for (const auto& tensor : gpu::tensors_of(m)) {
-    double n = 1;
-    for (const auto size : tensor.shape) n *= static_cast<double>(size);
-    values += n;
-  }
-  return values * sizeof(float);
-}
 
 /// Two uses: a model on this machine, or a front of a cluster, whose decoders are jobs.
 class serve_verb final : public verb {
@@ -82,7 +70,8 @@ class serve_verb final : public verb {
                             ->group("");
     app.add_option("--kv-pages", pages_,
                    "Pages of the cache, 64 positions each (default: for all choices at the longest "
-                   "context, but at most 2 GB, and at least one context)")
+                   "context, but at most 2 GB, and at least one context if half of the memory "
+                   "beside the weights holds it)")
         ->check(CLI::Range(1, 100'000'000));
     app.add_option("--random-weights", random_,
                    "Use random weights of this seed; the folder needs no *.safetensors");
@@ -101,7 +90,10 @@ class serve_verb final : public verb {
     auto served = web::read_served_model(names.front(), model_);
     if (!served) return out.bad(served.error());
     const auto& model = served->model;
-    auto spec = gpu::whole_model(model, pages_of(model));
+    const auto memory = gpu::host_memory_bytes();
+    auto spec = gpu::whole_model(model, pages_of(model, memory));
+    if (auto ok = gpu::check_cache(model, spec.pages, memory, "--kv-pages"); !ok)
+      return out.bad(ok.error());
     spec.weights = model_;
     spec.seed = random_;
     auto device = gpu::make_cpu_inference_device(spec);
@@ -179,15 +171,16 @@ class serve_verb final : public verb {
     return run_front(out, std::move(front_));
   }
 
-  std::uint32_t pages_of(const gpu::inference_model& m) const {
+  std::uint32_t pages_of(const gpu::inference_model& m, std::uint64_t memory) const {
     if (pages_) return *pages_;
     constexpr std::uint64_t max_bytes = 2'000'000'000;
     const std::uint64_t context = gpu::pages_for(m.positions);
-    // A page of the model is one of each layer. The cache has at least one whole context, or a
-    // prompt of the allowed length could never run.
-    const auto affordable = max_bytes / (gpu::page_bytes(m) * m.layers);
+    // A page of the model is one of each layer. The cache has one whole context, or a prompt of the
+    // allowed length could never run, unless the host is too small for that.
+    const auto affordable = max_bytes / gpu::cache_bytes(m, 1);
+    const auto wanted = std::max(context, std::min(affordable, context * limits_.running));
     return static_cast<std::uint32_t>(
-        std::max(context, std::min(affordable, context * limits_.running)));
+        std::min<std::uint64_t>(wanted, gpu::affordable_pages(m, memory)));
   }
 
   static web::http_limits http_limits_of(std::uint64_t max_body_mb) {
@@ -208,11 +201,16 @@ class serve_verb final : public verb {
             const std::vector<std::string>& names, std::uint32_t pages) const {
     const auto url = url_of(host_, port);
     const auto& m = served.model;
-    const auto cache = static_cast<double>(gpu::page_bytes(m)) * m.layers * pages;
-    const auto weights = weight_bytes(m);
+    const auto cache = static_cast<double>(gpu::cache_bytes(m, pages));
+    const auto weights = static_cast<double>(gpu::weight_bytes(m));
     const auto& problem = served.chats.problem();
     const bool has_chats = served.words && problem.empty();
     if (!problem.empty()) out.note("chats are refused, completions are not: {}", problem);
+    if (pages < gpu::pages_for(m.positions))
+      out.note(
+          "the cache holds {} positions and the model's context is {}: longer prompts and answers "
+          "are refused; --kv-pages sets it",
+          std::uint64_t{pages} * gpu::tile_positions, m.positions);
     out.document({{"url", url},
                   {"metrics", url + "/metrics"},
                   {"models", names},

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <span>
 
 #include "actors/actor_fixture.hpp"
@@ -57,6 +58,15 @@ class executor_by_hand final : public batch_executor {
     done(std::move(results));
   }
   bool busy() const { return done_ != nullptr; }
+  /// Pages of the device that no sequence has, those with the beginning of a prompt among them.
+  std::uint32_t unused_pages() const {
+    std::set<gpu::page_name> named;
+    for (const auto& r : rounds) {
+      for (const auto& k : r.keep) named.insert(k.name);
+      for (const auto p : r.drop) named.erase(p);
+    }
+    return device->free_pages() + static_cast<std::uint32_t>(named.size());
+  }
 
   std::unique_ptr<gpu::inference_device> device;
   bool holds = false;

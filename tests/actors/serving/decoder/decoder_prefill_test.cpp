@@ -243,6 +243,72 @@ TEST_CASE("a declined prefill is the decoder's own, or the request is declined",
   CHECK(strict.state().free_pages == 30);
 }
 
+TEST_CASE("a prompt of which the decoder knows half is computed there, with the same bits",
+          "[decoder]") {
+  const auto a = asked(5, 5);
+  decoder_fixture d{with_bubbles};
+  d.decline(begin(d, a));
+  d.advance(0.1);
+  CHECK(d.notified_of(a.what.name).made == alone(a));
+  auto b = asked(13, 5);
+  b.prompt = a.prompt;
+  b.prompt.back() ^= 1;
+  d.take<prefill_request>();
+  d.ask(b);
+  d.advance(0.1);
+  CHECK(d.take<prefill_request>().empty());
+  CHECK(d.notified_of(b.what.name).made == alone(b));
+  // Of this one too little is known.
+  auto c = asked(21, 5);
+  std::copy_n(a.prompt.begin(), 90, c.prompt.begin());
+  d.ask(c);
+  CHECK_FALSE(d.take<prefill_request>().empty());
+  // A prompt that came from bubbles begins others, too.
+  decoder_fixture other{with_bubbles};
+  const auto name = begin(other, a);
+  other.promise(name, 1);
+  for (const auto& x : blocks_of(a.prompt, name, 1)) other.block(x);
+  other.advance(0.1);
+  CHECK(other.notified_of(a.what.name).made == alone(a));
+  other.take<prefill_request>();
+  other.ask(b);
+  other.advance(0.1);
+  CHECK(other.take<prefill_request>().empty());
+  CHECK(other.notified_of(b.what.name).made == alone(b));
+  CHECK(other.state().free_pages == other.state().pages);
+  CHECK(other.device->unused_pages() == other.state().pages);
+}
+
+TEST_CASE("requests for which pages run out are set back, here or in bubbles, with the same tokens",
+          "[decoder]") {
+  for (const bool bubbles : {false, true}) {
+    decoder_fixture d{{.pages = 6, .bubbles = bubbles}};
+    constexpr std::uint32_t count = 8;
+    for (std::uint32_t i = 0; i < count; ++i) d.ask(asked(i, 110));
+    for (int step = 0; step < 200; ++step) {
+      for (const auto& [p, prompt] : requested(d)) {
+        d.promise(p.name, 1);
+        for (const auto& x : blocks_of(prompt, p.name, 1)) d.block(x);
+      }
+      d.advance(0.01);
+      for (const auto& [name, t] : d.listen())
+        d.received(name, static_cast<std::uint32_t>(t.made.tokens.size()),
+                   t.finish != ending::none);
+    }
+    std::uint32_t reserved = 0;
+    for (const auto& r : d.device->rounds)
+      for (const auto& x : r.reserve) reserved += x.positions <= 64;
+    CHECK(reserved > count);  // some began again
+    auto& notified = d.listen();
+    for (std::uint32_t i = 0; i < count; ++i) {
+      INFO("bubbles " << bubbles << ", request " << i);
+      CHECK(notified[asked(i, 110).what.name].made == alone(asked(i, 110)));
+    }
+    CHECK(d.state().free_pages == 6);
+    CHECK(d.device->unused_pages() == 6);
+  }
+}
+
 TEST_CASE("a prefill request is repeated until it is answered, but not for long", "[decoder]") {
   const auto a = asked(4, 5);
   decoder_fixture d{with_bubbles};
@@ -316,7 +382,7 @@ TEST_CASE("a cancelled request's prefill in bubbles is cancelled, and its pages 
   d.cancel(a.what.name);
   CHECK(d.last<cancel_prefill>(dc1).name == name);
   CHECK(d.state().free_pages == 30);
-  CHECK(d.device->device->free_pages() == 30);
+  CHECK(d.device->unused_pages() == 30);
   d.take<blocks_received>();
   d.block(blocks[1]);
   CHECK(d.last<blocks_received>().whole);

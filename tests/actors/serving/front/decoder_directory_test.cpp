@@ -1,4 +1,4 @@
-#include "actors/serving/front/decoder_directory.hpp"
+#include "actors/serving/front/known_prefixes.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -47,6 +47,53 @@ TEST_CASE("of the decoders with room, the own datacenter's, the emptiest, the ol
   CHECK(choose_decoder(all, need) == decoder_name{b0, 1});
   CHECK(choose_decoder(all, {"m", 200, 0, {{b0, 1}}}).error().code == reason::kind::insufficient);
   CHECK(choose_decoder(all, {"m", 257, 0, {}}).error().code == reason::kind::invalid);
+}
+
+TEST_CASE("a prompt goes where its beginning has been computed, unless that one is much busier") {
+  const auto at = [](std::uint32_t site, std::uint32_t running) {
+    known_decoder d;
+    d.datacenter = site;
+    d.state.model = "m", d.state.free_pages = 50 - running, d.state.running = running;
+    d.state.context = 256, d.state.max_sequences = 40;
+    return d;
+  };
+  const decoder_name idle{a0, 1}, warm{a1, 2}, warmer{a1, 3}, far{b0, 4};
+  decoder_table all{{idle, at(0, 3)}, {warm, at(0, 5)}, {warmer, at(0, 10)}, {far, at(1, 0)}};
+  decoder_need need{"m", 200, 0, {}};
+  CHECK(choose_decoder(all, need) == idle);
+  need.known = {{warm, 2}, {warmer, 7}, {far, 9}};
+  CHECK(choose_decoder(all, need) == warmer);
+  all[warmer] = at(0, 11);
+  CHECK(choose_decoder(all, need) == warm);
+  all[warm].state.max_sequences = 5;
+  CHECK(choose_decoder(all, need) == idle);
+  need.known = {{idle, 2}, {warm, 2}};
+  all[warm] = at(0, 5);
+  CHECK(choose_decoder(all, need) == idle);
+}
+
+TEST_CASE("a front knows which decoders have the beginning of a prompt, and forgets the oldest") {
+  const decoder_name a{a0, 1}, b{a1, 2};
+  std::vector<std::uint32_t> prompt(300);
+  for (std::uint32_t i = 0; i < prompt.size(); ++i) prompt[i] = i;
+  known_prefixes known{6};
+  CHECK(known.pages_of("m", prompt).empty());
+  known.add("m", prompt, a);
+  CHECK(known.pages_of("m", prompt) == std::map<decoder_name, std::uint32_t>{{a, 4}});
+  CHECK(known.pages_of("other", prompt).empty());
+  // Its last token is computed in any case.
+  CHECK(known.pages_of("m", std::span{prompt}.first(128)).at(a) == 1);
+  CHECK(known.pages_of("m", std::span{prompt}.first(129)).at(a) == 2);
+  auto branch = prompt;
+  branch[150] = 7;
+  CHECK(known.pages_of("m", branch).at(a) == 2);
+  known.add("m", branch, b);
+  CHECK(known.pages_of("m", branch) == std::map<decoder_name, std::uint32_t>{{a, 2}, {b, 4}});
+  // Six pages are known; two more than that drop the end of the first prompt.
+  std::vector<std::uint32_t> third(129, 9);
+  known.add("m", third, a);
+  CHECK(known.pages_of("m", prompt) == std::map<decoder_name, std::uint32_t>{{a, 2}, {b, 2}});
+  CHECK(known.pages_of("m", branch).at(b) == 4);
 }
 
 TEST_CASE("a front believes of decoders what the controller's statement allows, and no more") {

@@ -119,6 +119,9 @@ class device_by_hand final : public gpu::inference_device {
   expected<void> reserve(gpu::sequence_id, std::uint32_t) override { return {}; }
   void release(gpu::sequence_id) override {}
   std::uint32_t free_pages() const override { return 1; }
+  expected<void> keep(gpu::sequence_id, std::uint32_t, gpu::page_name) override { return {}; }
+  expected<void> share(gpu::sequence_id, std::span<const gpu::page_name>) override { return {}; }
+  void drop(gpu::page_name) override {}
   expected<std::unique_ptr<gpu::inference_work>> prefill(gpu::sequence_id, std::uint32_t,
                                                          const payload&) override {
     return std::make_unique<work>(*this);

@@ -1,0 +1,76 @@
+#include "gpu/inference/host_memory.hpp"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include "gpu/inference/inference_device.hpp"
+#include "gpu/inference/weights.hpp"
+#include "messages/base/refuse.hpp"
+
+namespace troupe::gpu {
+
+namespace {
+
+/// The number in a file of one line; "max" and what is not there are no limit.
+std::uint64_t limit_in(const std::string& path) {
+  std::ifstream in{path};
+  std::uint64_t bytes = 0;
+  return in >> bytes ? bytes : std::numeric_limits<std::uint64_t>::max();
+}
+
+}  // namespace
+
+// Of the control groups only those that a container sees as its own are read: a service's limit
+// further down is found at its first allocation that fails, which fails one request.
+std::uint64_t host_memory_bytes() {
+  auto bytes = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+               static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  for (const auto* path :
+       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"})
+    bytes = std::min(bytes, limit_in(path));
+  rlimit own{};
+  if (::getrlimit(RLIMIT_AS, &own) == 0 && own.rlim_cur != RLIM_INFINITY)
+    bytes = std::min<std::uint64_t>(bytes, own.rlim_cur);
+  return bytes;
+}
+
+std::uint64_t weight_bytes(const inference_model& m) {
+  std::uint64_t values = m.tied_head ? std::uint64_t{m.vocabulary} * m.hidden : 0;
+  for (const auto& tensor : tensors_of(m)) {
+    std::uint64_t n = 1;
+    for (const auto size : tensor.shape) n *= static_cast<std::uint64_t>(size);
+    values += n;
+  }
+  return values * sizeof(float);
+}
+
+std::uint64_t cache_bytes(const inference_model& m, std::uint32_t pages) {
+  return page_bytes(m) * m.layers * pages;
+}
+
+std::uint32_t affordable_pages(const inference_model& m, std::uint64_t memory_bytes) {
+  const auto weights = weight_bytes(m);
+  const auto left = memory_bytes > weights ? memory_bytes - weights : 0;
+  const auto pages = left / 2 / std::max<std::uint64_t>(cache_bytes(m, 1), 1);
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(pages, 1, 1'000'000'000));
+}
+
+expected<void> check_cache(const inference_model& m, std::uint32_t pages,
+                           std::uint64_t memory_bytes, std::string_view option) {
+  constexpr double gb = 1e9;
+  const auto weights = static_cast<double>(weight_bytes(m)),
+             cache = static_cast<double>(cache_bytes(m, pages)),
+             have = static_cast<double>(memory_bytes);
+  if (weights + cache <= have) return {};
+  return refuse(reason::kind::insufficient,
+                "the cache's {} pages need {:.3g} GB of memory beside {:.3g} GB of weights, and "
+                "{:.3g} GB are there: set a smaller {}",
+                pages, cache / gb, weights / gb, have / gb, option);
+}
+
+}  // namespace troupe::gpu

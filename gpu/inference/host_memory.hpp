@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "gpu/inference/inference_model.hpp"
+#include "messages/base/reason.hpp"
+
+namespace troupe::gpu {
+
+/// Bytes that this process may have at most: the host's memory, or less by the limit of its control
+/// group or by its own (ulimit -v).
+std::uint64_t host_memory_bytes();
+
+/// Bytes of a model's weights on the CPU: four for each value, and a tied head twice.
+std::uint64_t weight_bytes(const inference_model& m);
+
+/// Bytes of a cache in all layers.
+std::uint64_t cache_bytes(const inference_model& m, std::uint32_t pages);
+
+/// Pages that fit beside the weights with room to spare: half of what the weights leave of
+/// `memory_bytes`; at least one.
+std::uint32_t affordable_pages(const inference_model& m, std::uint64_t memory_bytes);
+
+/// Refuses a cache that `memory_bytes` do not hold beside the weights. `option`: what sets its
+/// size.
+expected<void> check_cache(const inference_model& m, std::uint32_t pages,
+                           std::uint64_t memory_bytes, std::string_view option);
+
+}  // namespace troupe::gpu
