@@ -10,6 +10,7 @@
 #include "cli/common/server_url.hpp"
 #include "cli/verbs/serving/front_server.hpp"
 #include "cli/verbs/verb.hpp"
+#include "gpu/device/processors.hpp"
 #include "gpu/inference/weights.hpp"
 #include "runtime/host/pause.hpp"
 #include "runtime/host/real_clock.hpp"
@@ -73,6 +74,9 @@ class serve_verb final : public verb {
                    "Pages of the cache, 64 positions each (default: for all choices at the longest "
                    "context, but at most 2 GB, and at least one context)")
         ->check(CLI::Range(1, 100'000'000));
+    app.add_option("--threads", threads_,
+                   "Threads that compute; answers do not depend on it (default: as many as this "
+                   "process may use processors)");
     app.add_option("--random-weights", random_,
                    "Use random weights of this seed; the folder needs no *.safetensors");
     front_options(app);
@@ -83,6 +87,8 @@ class serve_verb final : public verb {
       out.note("troupe: --most-choices is now --max-choices; the old name is read until 0.4");
     if (!front_.host.cluster_file.empty()) return run_as_front(out);
     if (model_.empty()) return out.bad("give a MODEL folder, or --cluster, --name and --state");
+    const auto threads = threads_.value_or(gpu::usable_processors());
+    if (auto ok = gpu::check_threads("--threads", threads); !ok) return out.bad(ok.error());
     interrupt stop;
     auto keys = key_file::read(keys_, host_, "--keys");
     if (!keys) return out.bad(keys.error());
@@ -92,6 +98,7 @@ class serve_verb final : public verb {
     auto spec = gpu::whole_model(model, pages_of(model));
     spec.weights = model_;
     spec.seed = random_;
+    spec.threads = static_cast<std::uint32_t>(threads);
     auto device = gpu::make_cpu_inference_device(spec);
     if (!device) return out.bad(device.error());
     // Declared in the order of use: the server ends first, then the service with its generators.
@@ -110,7 +117,7 @@ class serve_verb final : public verb {
       out.note("{}: generation_config.json: {} is not applied", model_, key);
     // Keys can be withdrawn without ending the streams of others.
     key_file reloaded{keys_, service};
-    show(out, (*server)->port(), *served, spec.pages);
+    show(out, (*server)->port(), *served, spec);
     while (!stop.arrived()) {
       runtime::pause(0.05);
       reloaded.look();
@@ -174,7 +181,8 @@ class serve_verb final : public verb {
   }
 
   void show(output& out, std::uint16_t port, const web::served_model& served,
-            std::uint32_t pages) const {
+            const gpu::inference_spec& spec) const {
+    const auto pages = spec.pages;
     const auto url = url_of(host_, port);
     const auto& m = served.model;
     const auto cache = static_cast<double>(gpu::page_bytes(m)) * m.layers * pages;
@@ -190,11 +198,12 @@ class serve_verb final : public verb {
                   {"context", m.positions},
                   {"weight_bytes", weights},
                   {"cache_bytes", cache},
+                  {"threads", spec.threads},
                   {"pid", ::getpid()}});
     out.line("{} at {}/v1; Ctrl-C ends it", served.name, url);
-    out.line("context {} tokens; memory: weights {}, cache {} ({} pages of {} positions)",
+    out.line("context {} tokens; memory: weights {}, cache {} ({} pages of {} positions); {}",
              grouped(m.positions), size_text(weights), size_text(cache), grouped(pages),
-             gpu::tile_positions);
+             gpu::tile_positions, counted(spec.threads, "thread"));
     (void)flush_output();
   }
 
@@ -203,7 +212,7 @@ class serve_verb final : public verb {
   CLI::Option* old_limit_option_ = nullptr;
   web::batch_limits limits_;
   std::optional<std::uint32_t> pages_;
-  std::optional<std::uint64_t> random_;
+  std::optional<std::uint64_t> random_, threads_;
   CLI::Option* port_option_ = nullptr;
   CLI::Option* host_option_ = nullptr;
   std::vector<std::string> folders_, origins_;
