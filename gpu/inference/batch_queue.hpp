@@ -30,6 +30,9 @@ class batch_queue {
   struct limits {
     std::uint32_t running = 64;   // sequences at a time; beyond them, sequences wait
     std::uint32_t prefill = 256;  // positions of prompts in a round; a multiple of tile_positions
+    // Of one prompt, a multiple of them, too: what comes now waits for no more of a long one. 0: no
+    // limit, and prompts are computed one after the other.
+    std::uint32_t chunk = tile_positions;
   };
 
   /// pages: of the device's cache, all free.
@@ -77,6 +80,7 @@ class batch_queue {
   };
   next_token next_of(sequence& s);
   void decode(batch_round& r);
+  std::vector<sequence_id> prefilling() const;
   void prefill(batch_round& r);
 
   limits limits_;

@@ -131,8 +131,9 @@ void execute(inference_device& d, const batch_round& r, const batch_listener& re
   for (const auto& p : r.parts)
     e.check(p.sequence,
             d.put_kv(p.sequence, p.first_layer, p.layers, p.first_page, p.pages, p.data));
-  e.decode(r.decode);
+  // A prompt that has just come waits for no step of those that run.
   for (const auto& c : r.prefill) e.prefill(c);
+  e.decode(r.decode);
   for (const auto& l : r.last) e.finish_elsewhere(l);
 }
 

@@ -16,17 +16,20 @@ void decoder_batch::open(decoder_actor::pointer self, const serving& what,
   self_ = self;
   what_ = what;
   executor_ = std::move(executor);
-  executor_->open(
-      [this, to = decoder_actor{self}, done = std::move(done)](expected<decoder_model> m) {
-        caf::anon_send(
-            to, call_now{[this, m = std::move(m), done] {
-              if (!m) return done(refuse(m.error()));
-              model_ = *m;
-              context_ = what_.context == 0 ? m->positions : std::min(what_.context, m->positions);
-              queue_.emplace(gpu::batch_queue::limits{std::max(what_.max_running, 1u)}, m->pages);
-              done({});
-            }});
-      });
+  executor_->open([this, to = decoder_actor{self},
+                   done = std::move(done)](expected<decoder_model> m) {
+    caf::anon_send(
+        to, call_now{[this, m = std::move(m), done] {
+          if (!m) return done(refuse(m.error()));
+          model_ = *m;
+          context_ = what_.context == 0 ? m->positions : std::min(what_.context, m->positions);
+          // A simulated device has no tiles.
+          queue_.emplace(gpu::batch_queue::limits{.running = std::max(what_.max_running, 1u),
+                                                  .chunk = m->simulated ? 0 : gpu::tile_positions},
+                         m->pages);
+          done({});
+        }});
+  });
 }
 
 expected<void> decoder_batch::check(const completion_request& r,
