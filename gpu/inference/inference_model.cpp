@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "gpu/files/json_file.hpp"
 #include "messages/admission/admission.hpp"
 #include "messages/base/absolute_path.hpp"
@@ -21,6 +23,10 @@ class config_reader {
   const json* find(const char* key) const {
     const auto found = all_.find(key);
     return found == all_.end() || found->is_null() ? nullptr : &*found;
+  }
+  bool has_null(const char* key) const {
+    const auto found = all_.find(key);
+    return found != all_.end() && found->is_null();
   }
   void whole(const char* key, std::uint32_t& out, std::uint32_t low, std::uint32_t high,
              bool required = false) {
@@ -104,8 +110,41 @@ void read_gpt2(config_reader& c, inference_model& m) {
   c.must_be("add_cross_attention", false);
 }
 
+/// YaRN's scale of cosines and sines for a factor: more positions, sharper attention.
+double yarn_sharpness(double factor, double weight) {
+  return factor <= 1 ? 1 : 0.1 * weight * std::log(factor) + 1;
+}
+
+// YaRN's context is the original one times the factor; a file may say so already.
+void read_yarn(config_reader& inner, inference_model& m) {
+  auto& r = m.rope;
+  r.what = rope_scaling::kind::yarn;
+  r.original_positions = m.positions;
+  inner.number("factor", r.factor, 1, 1e6, true);
+  inner.number("original_max_position_embeddings", r.original_positions, 1, 1e9);
+  inner.number("beta_fast", r.fast_turns, 1e-3, 1e6);
+  inner.number("beta_slow", r.slow_turns, 1e-3, 1e6);
+  inner.flag("truncate", r.whole_bounds);
+  double weight = 0, weight_of_all = 0;
+  inner.number("mscale", weight, 0, 1e3);
+  inner.number("mscale_all_dim", weight_of_all, 0, 1e3);
+  r.attention_factor = weight > 0 && weight_of_all > 0 ? yarn_sharpness(r.factor, weight) /
+                                                             yarn_sharpness(r.factor, weight_of_all)
+                                                       : yarn_sharpness(r.factor, 1);
+  inner.number("attention_factor", r.attention_factor, 1e-3, 1e3);
+  if (inner.good() && r.fast_turns <= r.slow_turns)
+    inner.fail("beta_fast", inner.find("beta_fast"), "more than beta_slow");
+  if (m.rope_theta <= 1)
+    inner.refuse_with("rope_theta: found {:g}, expected more than 1", m.rope_theta);
+  const double reached = r.original_positions * r.factor;
+  if (reached > m.positions)
+    m.positions =
+        static_cast<std::uint32_t>(std::min(reached, static_cast<double>(admission::max_sequence)));
+}
+
 // Older files have rope_theta beside rope_scaling, newer ones both in rope_parameters; `type` is
-// the older name of `rope_type`. Of the scalings linear and Llama 3's are computed (rotary.cpp).
+// the older name of `rope_type`. Of the scalings linear, Llama 3's and YaRN's are computed
+// (rotary.cpp); a dynamic one changes nothing within max_position_embeddings, which is the context.
 void read_rope(config_reader& c, inference_model& m) {
   const char* key = c.find("rope_parameters") ? "rope_parameters" : "rope_scaling";
   c.number("rope_theta", m.rope_theta, 1, 1e15);
@@ -120,9 +159,14 @@ void read_rope(config_reader& c, inference_model& m) {
   if (llama3 || type == "linear") {
     m.rope.what = llama3 ? rope_scaling::kind::llama3 : rope_scaling::kind::linear;
     inner.number("factor", m.rope.factor, 1, 1e6, true);
+  } else if (type == "yarn") {
+    read_yarn(inner, m);
+  } else if (type == "dynamic") {
+    double factor = 1;
+    inner.number("factor", factor, 1, 1e6, true);
   } else if (type != "default") {
     inner.fail("rope_type", inner.find(inner.find("rope_type") ? "rope_type" : "type"),
-               "default, linear or llama3");
+               "default, linear, dynamic, llama3 or yarn");
   }
   if (llama3) {
     inner.number("low_freq_factor", m.rope.low_frequency_factor, 1e-3, 1e6, true);
@@ -148,8 +192,32 @@ void check_window(config_reader& c, const inference_model& m, bool used) {
       if (t != "full_attention") return c.fail("layer_types", &t, "\"full_attention\" only");
 }
 
-// Llama, Mistral and Qwen2 are one computation. They differ in their biases (Qwen2: queries, keys
-// and values alone; Llama: by keys of the file) and in which of them use a sliding window.
+/// Mistral's window, which all layers have: a file without the key has the first version's, and
+/// null is none.
+void read_mistral_window(config_reader& c, inference_model& m) {
+  constexpr std::uint32_t first_version = 4096;
+  std::uint32_t window = c.has_null("sliding_window") ? m.positions : first_version;
+  c.whole("sliding_window", window, 1, admission::max_sequence);
+  if (window < m.positions) m.window = window;
+  const std::string every = m.window > 0 ? "sliding_attention" : "full_attention";
+  if (const auto* types = c.find("layer_types"); types && types->is_array())
+    for (const auto& t : *types)
+      if (t != every)
+        return c.fail("layer_types", &t, fmt::format("\"{}\" only, as sliding_window says", every));
+}
+
+/// Qwen3 has norms of heads, and heads whose width does not follow from the hidden size.
+void read_qwen3(config_reader& c, inference_model& m) {
+  constexpr std::uint32_t usual_width = 128;
+  m.head_norms = true;
+  if (m.head_width == 0) m.head_width = usual_width;
+  c.flag("attention_bias", m.qkv_bias);
+  m.output_bias = m.qkv_bias;
+}
+
+// Llama, Mistral, Qwen2 and Qwen3 are one computation. They differ in their biases (Qwen2: queries,
+// keys and values alone; Llama, Qwen3: by keys of the file), in norms of heads, and in which of
+// them use a sliding window.
 void read_llama(config_reader& c, const std::string& type, inference_model& m) {
   m.kind = inference_model::family::llama;
   c.whole("hidden_size", m.hidden, 1, admission::max_hidden, true);
@@ -172,8 +240,10 @@ void read_llama(config_reader& c, const std::string& type, inference_model& m) {
     m.output_bias = m.qkv_bias;
     c.flag("mlp_bias", m.mlp_bias);
   }
+  if (type == "qwen3") read_qwen3(c, m);
   read_rope(c, m);
-  bool windowed = type == "mistral";
+  if (type == "mistral") return read_mistral_window(c, m);
+  bool windowed = false;
   c.flag("use_sliding_window", windowed);
   check_window(c, m, windowed);
 }
@@ -253,10 +323,10 @@ expected<inference_model> read_inference_model(const fs::path& folder) {
   const auto type = c.word("model_type", "");
   if (type == "gpt2")
     read_gpt2(c, m);
-  else if (type == "llama" || type == "mistral" || type == "qwen2")
+  else if (type == "llama" || type == "mistral" || type == "qwen2" || type == "qwen3")
     read_llama(c, type, m);
   else
-    c.fail("model_type", c.find("model_type"), "gpt2, llama, mistral or qwen2");
+    c.fail("model_type", c.find("model_type"), "gpt2, llama, mistral, qwen2 or qwen3");
   c.whole("vocab_size", m.vocabulary, 1, admission::max_vocabulary, true);
   if (const auto* q = c.find("quantization_config"))
     c.fail("quantization_config", q, "none: weights must be 32- or 16-bit floats");
