@@ -23,7 +23,7 @@ std::optional<std::string> llama_peer::installed() {
   return {};
 }
 
-llama_peer::llama_peer(const std::string& modules, const std::string& gguf) {
+llama_peer::llama_peer(const std::string& modules, const std::string& gguf, unsigned threads) {
   int in[2], out[2];
   if (::pipe(in) != 0 || ::pipe(out) != 0) std::exit(2);
   pid_ = ::fork();
@@ -31,7 +31,9 @@ llama_peer::llama_peer(const std::string& modules, const std::string& gguf) {
     ::dup2(in[0], STDIN_FILENO);
     ::dup2(out[1], STDOUT_FILENO);
     for (const int fd : {in[0], in[1], out[0], out[1]}) ::close(fd);
-    ::execlp("node", "node", TROUPE_BENCH_PEER, modules.c_str(), gguf.c_str(), nullptr);
+    const auto count = std::to_string(threads);
+    ::execlp("node", "node", TROUPE_BENCH_PEER, modules.c_str(), gguf.c_str(), count.c_str(),
+             nullptr);
     ::_exit(127);
   }
   ::close(in[0]);

@@ -8,15 +8,15 @@
 
 namespace troupe::bench {
 
-/// llama.cpp's CPU build by node-llama-cpp, with one thread, in a process of its own. What it times
-/// includes its JavaScript, for a decode some tens of microseconds a token.
+/// llama.cpp's CPU build by node-llama-cpp, in a process of its own. What it times includes
+/// its JavaScript, for a decode some tens of microseconds a token.
 class llama_peer {
  public:
   /// The folder that has node-llama-cpp and @node-llama-cpp/linux-x64, from TROUPE_NODE_MODULES;
   /// nothing, and a sentence, if it is not there.
   static std::optional<std::string> installed();
 
-  llama_peer(const std::string& modules, const std::string& gguf);
+  llama_peer(const std::string& modules, const std::string& gguf, unsigned threads = 1);
   ~llama_peer();
   llama_peer(const llama_peer&) = delete;
   llama_peer& operator=(const llama_peer&) = delete;

@@ -1,13 +1,13 @@
-// llama.cpp for bench_serving: node llama.mjs NODE_MODULES GGUF, then lines on standard input: "version", "prefill TOKENS",
-// "decode COUNT". Each is answered by one line of JSON. One thread, no GPU.
+// llama.cpp for bench_serving: node llama.mjs NODE_MODULES GGUF THREADS, then lines on standard input: "version", "prefill TOKENS",
+// "decode COUNT". Each is answered by one line of JSON. No GPU.
 import fs from "node:fs";
 import readline from "node:readline";
 
-const [modules, file] = process.argv.slice(2);
+const [modules, file, count] = process.argv.slice(2), threads = Number(count);
 const { getLlama } = await import(`${modules}/node-llama-cpp/dist/index.js`);
-const llama = await getLlama({ gpu: false, build: "never", maxThreads: 1, logLevel: "error" });
+const llama = await getLlama({ gpu: false, build: "never", maxThreads: threads, logLevel: "error" });
 const model = await llama.loadModel({ modelPath: file, gpuLayers: 0 });
-const context = await model.createContext({ contextSize: 1024, batchSize: 512, threads: 1, flashAttention: false });
+const context = await model.createContext({ contextSize: 1024, batchSize: 512, threads, flashAttention: false });
 const sequence = context.getSequence();
 let last = null;
 

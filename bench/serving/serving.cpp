@@ -1,5 +1,5 @@
-// The CPU engine beside llama.cpp, with one thread each and the same weights, in turns; what
-// batching brings, and what HTTP and a cluster add to it.
+// The CPU engine beside llama.cpp, with the same threads and weights, in turns; what threads and
+// batching bring, and what HTTP and a cluster add to it.
 
 #include <algorithm>
 #include <cstdlib>
@@ -18,6 +18,7 @@
 #include "serving/gguf.hpp"
 #include "serving/llama.hpp"
 #include "serving/through_http.hpp"
+#include "serving/two_threads.hpp"
 #include "training/gemm.hpp"
 
 using namespace troupe;
@@ -197,6 +198,7 @@ int main(int argc, char** argv) {
         "|\n|---|---|---:|---:|---:|---:|---:|---:|---|\n");
     for (const auto& m : models) beside_llama(m, modules, in, rounds, peak);
   }
+  if (wanted("threads")) two_threads(models, llama_peer::installed(), in, rounds);
   if (wanted("together")) {
     fmt::print(
         "\n| decode | 4 together / 1 | 8 together / 1 | wanted | |\n|---|---:|---:|---:|---|\n");

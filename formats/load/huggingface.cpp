@@ -37,17 +37,20 @@ void read_sizes(map_reader& map, const value& v, const key_names& keys, model& m
     map.read_whole<std::uint32_t>(keys.intermediate, m.intermediate, 1, 10'000'000);
 }
 
-/// Additions of Llama's descendants: grouped heads of their own width, and biases.
+/// Additions of Llama's descendants: grouped heads of their own width, and biases. Qwen3's norms of
+/// heads, twice a head's width in a layer, are not counted.
 void read_llama(map_reader& map, const value& v, const std::string& type, model& m) {
   if (given(v, "num_key_value_heads"))
     map.read_whole<std::uint32_t>("num_key_value_heads", m.kv_heads, 1, 100'000);
   std::uint32_t width = 0;
+  if (type == "qwen3") width = 128;  // the library's default
   if (given(v, "head_dim")) map.read_whole<std::uint32_t>("head_dim", width, 1, 65'536);
   if (std::uint64_t{width} * m.heads != m.hidden) m.head_width = width;
   m.qkv_bias = type == "qwen2";
-  if (type != "llama") return;  // other families do not have these keys, or ignore them
+  if (type != "llama" && type != "qwen3") return;  // others do not have these keys, or ignore them
   if (given(v, "attention_bias")) map.read("attention_bias", m.qkv_bias);
   m.output_bias = m.qkv_bias;
+  if (type != "llama") return;
   if (given(v, "mlp_bias")) map.read("mlp_bias", m.mlp_bias);
 }
 
@@ -91,7 +94,8 @@ void read_vit(map_reader& map, const value& v, model& m) {
 // An architecture that is only similar would give a wrong memory prediction; so there is no
 // fallback.
 bool read_type(map_reader& map, std::string& type) {
-  static const std::vector<std::string> types{"gpt2", "llama", "mistral", "qwen2", "bert", "vit"};
+  static const std::vector<std::string> types{"gpt2",  "llama", "mistral", "qwen2",
+                                              "qwen3", "bert",  "vit"};
   if (!map.read("model_type", type, need::required)) return false;
   if (std::find(types.begin(), types.end(), type) != types.end()) return true;
   map.fail("model_type", "'{}' is not supported; supported: {}", shown(type),

@@ -12,6 +12,9 @@
 namespace troupe::gpu {
 
 expected<std::unique_ptr<inference_device>> make_cpu_inference_device(const inference_spec& s) {
+  if (s.threads < 1 || s.threads > max_inference_threads)
+    return refuse(reason::kind::invalid, "threads: found {}, expected 1 to {}", s.threads,
+                  max_inference_threads);
   const auto end = 1ull * s.first_sublayer + s.sublayers, all = 2ull * s.model.layers;
   if (end > all)
     return refuse(reason::kind::invalid, "sublayers {} to {} were requested, but {} has {}",

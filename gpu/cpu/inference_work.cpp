@@ -78,7 +78,7 @@ void cpu_inference_device::prefill_work::attend(std::uint32_t sublayer, std::siz
   auto& attention = maths.attention();
   for (std::size_t i = 0; i < count; ++i)
     attention.store(qkv + i * attention.row_values(), positions[i], pages.back());
-  attention.tile(qkv, pages, maths.attended());
+  attention.tile(qkv, pages, maths.attended(), maths.team());
   maths.leave_attention(sublayer, hidden(tile), tile_rows_);
 }
 
@@ -116,13 +116,14 @@ void cpu_inference_device::decode_work::attend(std::uint32_t sublayer, std::size
   const auto* qkv = maths.queries_keys_values(sublayer, hidden(tile), count, positions);
   auto& attention = maths.attention();
   const std::size_t queries = device_.spec_.model.query_width();
+  std::vector<paged_attention::query> all;
   for (std::size_t i = 0; i < count; ++i) {
     const auto* row = qkv + i * attention.row_values();
-    const auto pages =
-        device_.keys(*pages_[begin + i], sublayer, positions[i] / tile_positions + 1);
+    auto pages = device_.keys(*pages_[begin + i], sublayer, positions[i] / tile_positions + 1);
     attention.store(row, positions[i], pages.back());
-    attention.row(row, positions[i], pages, maths.attended() + i * queries);
+    all.push_back({row, positions[i], std::move(pages), maths.attended() + i * queries});
   }
+  attention.rows(all, maths.team());
   maths.leave_attention(sublayer, hidden(tile), count);
 }
 

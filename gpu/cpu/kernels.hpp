@@ -71,11 +71,12 @@ struct kernels {
   // For inference.
 
   /// out += in * weight [inner, columns], for 1 to few_rows rows; `in` and `out` have the memory of
-  /// few_rows. Each value is a sum in the order of `inner`, so its bits depend on neither the
-  /// number of rows nor the other rows. Reads the weights once, or nearly: a decode is bound by
-  /// that.
+  /// few_rows, and the rows of weight and out are `stride` values apart. Each value is a sum in the
+  /// order of `inner`, so its bits depend on neither the number of rows nor the other rows, nor on
+  /// the other columns if these begin at a multiple of 16. Reads the weights once, or nearly: a
+  /// decode is bound by that.
   void (*add_product)(const T* in, std::size_t rows, const T* weight, std::size_t inner,
-                      std::size_t columns, T* out);
+                      std::size_t stride, std::size_t columns, T* out);
 
   /// out = in / root mean square * weight, by row.
   void (*rms_norm)(const T* in, const T* weight, std::size_t rows, std::size_t n, T epsilon,

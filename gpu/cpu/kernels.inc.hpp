@@ -330,12 +330,13 @@ TROUPE_INLINE size_t add_groups(const T* in, const T* weight, size_t k, size_t i
 
 /// The columns from `first` on, which fill no vector.
 template <class T, int rows>
-TROUPE_INLINE void add_last_columns(const T* in, const T* weight, size_t inner, size_t first,
-                                    size_t columns, T* __restrict out) {
-  for (size_t k = 0; k < inner; ++k, weight += columns)
+TROUPE_INLINE void add_last_columns(const T* in, const T* weight, size_t inner, size_t stride,
+                                    size_t first, size_t columns, T* __restrict out) {
+  if (first == columns) return;
+  for (size_t k = 0; k < inner; ++k, weight += stride)
     for (size_t r = 0; r < rows; ++r) {
       const T factor = in[r * inner + k];
-      TROUPE_SIMD for (size_t j = first; j < columns; ++j) out[r * columns + j] +=
+      TROUPE_SIMD for (size_t j = first; j < columns; ++j) out[r * stride + j] +=
           factor * weight[j];
     }
 }
@@ -364,25 +365,27 @@ TROUPE_INLINE void add_tiles(const T* in, const T* weight, size_t inner, size_t 
 }
 
 template <class T, int rows>
-void add_product_of(const T* in, const T* weight, size_t inner, size_t columns, T* out) {
+void add_product_of(const T* in, const T* weight, size_t inner, size_t stride, size_t columns,
+                    T* out) {
   const size_t whole = columns / vector_of<T>::values * vector_of<T>::values;
   if constexpr (rows == 1)  // the longest runs; its sums are few
-    add_tile<T, rows>(in, weight, inner, columns, whole, out);
+    add_tile<T, rows>(in, weight, inner, stride, whole, out);
   else
-    add_tiles<T, rows>(in, weight, inner, columns, whole, out);
-  add_last_columns<T, rows>(in, weight, inner, whole, columns, out);
+    add_tiles<T, rows>(in, weight, inner, stride, whole, out);
+  add_last_columns<T, rows>(in, weight, inner, stride, whole, columns, out);
 }
 
 template <class T>
-void add_product(const T* in, size_t rows, const T* weight, size_t inner, size_t columns, T* out) {
+void add_product(const T* in, size_t rows, const T* weight, size_t inner, size_t stride,
+                 size_t columns, T* out) {
   if (rows == 1)
-    add_product_of<T, 1>(in, weight, inner, columns, out);
+    add_product_of<T, 1>(in, weight, inner, stride, columns, out);
   else if (rows == 2)
-    add_product_of<T, 2>(in, weight, inner, columns, out);
+    add_product_of<T, 2>(in, weight, inner, stride, columns, out);
   else if (rows <= 4)
-    add_product_of<T, 4>(in, weight, inner, columns, out);
+    add_product_of<T, 4>(in, weight, inner, stride, columns, out);
   else
-    add_product_of<T, 8>(in, weight, inner, columns, out);
+    add_product_of<T, 8>(in, weight, inner, stride, columns, out);
 }
 
 template <class T>

@@ -264,23 +264,39 @@ void batch_queue::decode(batch_round& r) {
   }
 }
 
-/// In the order of arrival; chunks begin at multiples of a tile, so that values do not depend on
-/// how prompts share the positions of a round. The limit bounds how long running sequences wait for
-/// their next token.
+/// Those whose prompts are computed here. Where a round has only a part of each, the one with the
+/// shortest rest is the first: it came last, or has waited longest.
+std::vector<sequence_id> batch_queue::prefilling() const {
+  std::vector<sequence_id> all;
+  std::ranges::copy_if(running_, std::back_inserter(all),
+                       [this](sequence_id id) { return sequences_.at(id).prefills(); });
+  if (limits_.chunk > 0)
+    std::ranges::stable_sort(all, {}, [this](sequence_id id) {
+      const auto& s = sequences_.at(id);
+      return s.about.prompt.size() - s.computed;
+    });
+  return all;
+}
+
+/// Chunks begin at multiples of a tile, so that values do not depend on how prompts share the
+/// positions of a round. The limit bounds how long running sequences wait for their next token;
+/// beyond it the longest prompt has a tile nevertheless, or short ones could keep it waiting for
+/// ever.
 void batch_queue::prefill(batch_round& r) {
   std::size_t left = limits_.prefill;
-  for (const auto id : running_) {
-    if (left < tile_positions) return;
+  const auto all = prefilling();
+  for (const auto id : all) {
+    if (left < tile_positions && (limits_.chunk == 0 || id != all.back())) continue;
     auto& s = sequences_.at(id);
-    if (!s.prefills()) continue;
     // Another sequence may have computed what follows since this one was admitted.
     const auto before = s.computed;
     attach(s);
     counts_.cached_prompt += s.computed - before;
     if (!s.restarts) s.cached += static_cast<std::uint32_t>(s.computed - before);
-    const auto whole = left / tile_positions * tile_positions;
+    auto whole = std::max<std::size_t>(left / tile_positions * tile_positions, tile_positions);
+    if (limits_.chunk > 0) whole = std::min<std::size_t>(whole, limits_.chunk);
     const auto n = std::min(whole, s.about.prompt.size() - s.computed);
-    left -= n;
+    left -= std::min(left, n);
     counts_.computed_prompt += n;
     batch_round::chunk c{id, static_cast<std::uint32_t>(s.computed), {}, {}};
     const auto begin = s.about.prompt.begin() + static_cast<std::ptrdiff_t>(s.computed);

@@ -183,8 +183,9 @@ void execute(inference_device& d, const batch_round& r, const batch_listener& re
   for (const auto p : r.drop) d.drop(p);
   for (const auto& x : r.reserve) e.reserve(x);
   for (const auto& p : r.parts) e.put(p);
-  e.decode(r.decode);
+  // A prompt that has just come waits for no step of those that run.
   for (const auto& c : r.prefill) e.prefill(c);
+  e.decode(r.decode);
   for (const auto& l : r.last) e.finish_elsewhere(l);
 }
 

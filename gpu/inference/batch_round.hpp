@@ -54,7 +54,7 @@ struct batch_round {
     decode_row row;
     std::optional<next_token> next;
   };
-  std::vector<decoded> decode;
+  std::vector<decoded> decode;  // after `prefill`
 
   /// Positions [first, first + tokens) of a prompt.
   struct chunk {

@@ -21,7 +21,8 @@
 // many devices the layers are divided, and whichever other sequences share a decode: a prefill's
 // products have always tile_positions rows, filled up with zeros; a decode's and a head's sum in an
 // order that does not depend on the number of rows; and attention goes over pages of tile_positions
-// absolute positions in order.
+// absolute positions in order. Threads of a device share a step in pieces whose results do not
+// depend on the number of threads.
 
 namespace troupe::gpu {
 
@@ -29,6 +30,8 @@ namespace troupe::gpu {
 inline constexpr std::uint32_t tile_positions = cache_page_positions;
 /// Sequences of a step of a decode, and rows of a step of a head.
 inline constexpr std::uint32_t decode_rows = 8;
+/// Of a device.
+inline constexpr std::uint32_t max_inference_threads = 1024;
 
 struct inference_spec {
   inference_model model;
@@ -40,6 +43,8 @@ struct inference_spec {
   bool embeds = false;      // begins with tokens; else with hidden states
   bool predicts = false;    // has the last norm and the head
   std::uint32_t pages = 0;  // of the cache; each for all attention layers of this part
+  // That compute a step together, at least 1. The bits of results do not depend on it.
+  std::uint32_t threads = 1;
 };
 /// All of a model on one device.
 inference_spec whole_model(const inference_model& m, std::uint32_t pages);
@@ -126,8 +131,8 @@ constexpr std::uint32_t pages_for(std::uint32_t positions) {
   return cache_pages_of(positions);
 }
 
-/// fp32, computing on the caller's thread. Fails for sublayers that do not exist, for weights that
-/// are not this model's, and if this host does not have the memory.
+/// fp32, computing on the caller's thread and spec.threads - 1 others. Fails for sublayers that do
+/// not exist, for weights that are not this model's, and if this host does not have the memory.
 expected<std::unique_ptr<inference_device>> make_cpu_inference_device(const inference_spec& s);
 
 /// Executes all steps of a work.

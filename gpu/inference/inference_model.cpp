@@ -30,6 +30,10 @@ class config_reader {
   }
   /// Is it there, if only as null?
   bool has(const char* key) const { return all_.contains(key); }
+  bool has_null(const char* key) const {
+    const auto found = all_.find(key);
+    return found != all_.end() && found->is_null();
+  }
   void whole(const char* key, std::uint32_t& out, std::uint32_t low, std::uint32_t high,
              bool required = false) {
     const auto* j = find(key);
@@ -118,6 +122,38 @@ void read_gpt2(config_reader& c, inference_model& m) {
   c.must_be("scale_attn_by_inverse_layer_idx", false);
 }
 
+/// YaRN's scale of cosines and sines for a factor: more positions, sharper attention.
+double yarn_sharpness(double factor, double weight) {
+  return factor <= 1 ? 1 : 0.1 * weight * std::log(factor) + 1;
+}
+
+// YaRN's context is the original one times the factor; a file may say so already.
+void read_yarn(config_reader& inner, inference_model& m) {
+  auto& r = m.rope;
+  r.what = rope_scaling::kind::yarn;
+  r.original_positions = m.positions;
+  inner.number("factor", r.factor, 1, 1e6, true);
+  inner.number("original_max_position_embeddings", r.original_positions, 1, 1e9);
+  inner.number("beta_fast", r.fast_turns, 1e-3, 1e6);
+  inner.number("beta_slow", r.slow_turns, 1e-3, 1e6);
+  inner.flag("truncate", r.whole_bounds);
+  double weight = 0, weight_of_all = 0;
+  inner.number("mscale", weight, 0, 1e3);
+  inner.number("mscale_all_dim", weight_of_all, 0, 1e3);
+  r.attention_factor = weight > 0 && weight_of_all > 0 ? yarn_sharpness(r.factor, weight) /
+                                                             yarn_sharpness(r.factor, weight_of_all)
+                                                       : yarn_sharpness(r.factor, 1);
+  inner.number("attention_factor", r.attention_factor, 1e-3, 1e3);
+  if (inner.good() && r.fast_turns <= r.slow_turns)
+    inner.fail("beta_fast", inner.find("beta_fast"), "more than beta_slow");
+  if (m.rope_theta <= 1)
+    inner.refuse_with("rope_theta: found {:g}, expected more than 1", m.rope_theta);
+  const double reached = r.original_positions * r.factor;
+  if (reached > m.positions)
+    m.positions =
+        static_cast<std::uint32_t>(std::min(reached, static_cast<double>(admission::max_sequence)));
+}
+
 /// `type` is the older name of `rope_type`; readers differ about which one counts.
 std::string rope_type_of(config_reader& inner) {
   const auto older = inner.word("type", "default");
@@ -127,8 +163,9 @@ std::string rope_type_of(config_reader& inner) {
   return type;
 }
 
-// Linear scaling and that of Llama 3 are computed (rotary.cpp). A key that the type does not use
-// is refused, since another reader may compute with it.
+// Of the scalings linear, Llama 3's and YaRN's are computed (rotary.cpp); a dynamic one changes
+// nothing within max_position_embeddings, which is the context. A key that the type does not use is
+// refused, since another reader may compute with it.
 void read_rope_object(config_reader& inner, inference_model& m) {
   inner.number("rope_theta", m.rope_theta, 1, 1e15);
   const auto type = rope_type_of(inner);
@@ -136,9 +173,14 @@ void read_rope_object(config_reader& inner, inference_model& m) {
   if (llama3 || type == "linear") {
     m.rope.what = llama3 ? rope_scaling::kind::llama3 : rope_scaling::kind::linear;
     inner.number("factor", m.rope.factor, 1, 1e6, true);
+  } else if (type == "yarn") {
+    read_yarn(inner, m);
+  } else if (type == "dynamic") {
+    double factor = 1;
+    inner.number("factor", factor, 1, 1e6, true);
   } else if (type != "default") {
     inner.fail("rope_type", inner.find(inner.find("rope_type") ? "rope_type" : "type"),
-               "default, linear or llama3");
+               "default, linear, dynamic, llama3 or yarn");
   }
   if (llama3) {
     inner.number("low_freq_factor", m.rope.low_frequency_factor, 1e-3, 1e6, true);
@@ -181,16 +223,26 @@ void read_rope(config_reader& c, inference_model& m) {
   m.positions = static_cast<std::uint32_t>(context);
 }
 
-/// May a layer attend within a window? By transformers, none of Llama does; Mistral's all do, and
-/// Qwen2's from layer max_window_layers on. layer_types says it for each layer.
+/// May a layer attend within a window? By transformers, none of Llama does, and Qwen's do from
+/// layer max_window_layers on. layer_types says it for each layer.
 bool has_windows(config_reader& c, const std::string& type, const inference_model& m) {
-  bool used = type == "mistral";
+  bool used = false;
   c.flag("use_sliding_window", used);
   if (type == "llama") return false;
-  if (type != "qwen2") return used;
   std::uint32_t first = 28;  // the default of transformers
   c.whole("max_window_layers", first, 0, admission::max_layers);
   return used && !c.find("layer_types") && first < m.layers;
+}
+
+/// layer_types, if the file has it: each must be `every`.
+void check_layer_types(config_reader& c, const inference_model& m, const std::string& expected,
+                       const char* every) {
+  const auto* types = c.find("layer_types");
+  if (!types) return;
+  if (!types->is_array() || types->size() != m.layers)
+    return c.fail("layer_types", types, fmt::format("a list of {} names", m.layers));
+  for (const auto& t : *types)
+    if (t != every) return c.fail("layer_types", &t, expected);
 }
 
 /// A window that ends before the context does changes what later positions attend to.
@@ -203,16 +255,32 @@ void check_window(config_reader& c, const std::string& type, const inference_mod
         "sliding_window: found {}, expected null or at least the context ({}): attention within a "
         "window is not supported",
         window, m.positions);
-  const auto* types = c.find("layer_types");
-  if (!types) return;
-  if (!types->is_array() || types->size() != m.layers)
-    return c.fail("layer_types", types, fmt::format("a list of {} names", m.layers));
-  for (const auto& t : *types)
-    if (t != "full_attention") return c.fail("layer_types", &t, "\"full_attention\" only");
+  check_layer_types(c, m, "\"full_attention\" only", "full_attention");
 }
 
-// Llama, Mistral and Qwen2 are one computation. They differ in their biases (Qwen2: queries, keys
-// and values alone; Llama: by keys of the file) and in which of them use a sliding window.
+/// Mistral's window, which all layers have: a file without the key has the first version's, and
+/// null is none.
+void read_mistral_window(config_reader& c, inference_model& m) {
+  constexpr std::uint32_t first_version = 4096;
+  std::uint32_t window = c.has_null("sliding_window") ? m.positions : first_version;
+  c.whole("sliding_window", window, 1, admission::max_sequence);
+  if (window < m.positions) m.window = window;
+  const char* every = m.window > 0 ? "sliding_attention" : "full_attention";
+  check_layer_types(c, m, fmt::format("\"{}\" only, as sliding_window says", every), every);
+}
+
+/// Qwen3 has norms of heads, and heads whose width does not follow from the hidden size.
+void read_qwen3(config_reader& c, inference_model& m) {
+  constexpr std::uint32_t usual_width = 128;
+  m.head_norms = true;
+  if (m.head_width == 0) m.head_width = usual_width;
+  c.flag("attention_bias", m.qkv_bias);
+  m.output_bias = m.qkv_bias;
+}
+
+// Llama, Mistral, Qwen2 and Qwen3 are one computation. They differ in their biases (Qwen2: queries,
+// keys and values alone; Llama, Qwen3: by keys of the file), in norms of heads, and in which of
+// them use a sliding window.
 void read_llama(config_reader& c, const std::string& type, inference_model& m) {
   m.kind = inference_model::family::llama;
   c.whole("hidden_size", m.hidden, 1, admission::max_hidden, true);
@@ -234,7 +302,9 @@ void read_llama(config_reader& c, const std::string& type, inference_model& m) {
     m.output_bias = m.qkv_bias;
     c.flag("mlp_bias", m.mlp_bias);
   }
+  if (type == "qwen3") read_qwen3(c, m);
   read_rope(c, m);
+  if (type == "mistral") return read_mistral_window(c, m);
   check_window(c, type, m);
 }
 
@@ -315,10 +385,10 @@ expected<inference_model> read_inference_model(const fs::path& folder) {
   const auto type = c.word("model_type", "");
   if (type == "gpt2")
     read_gpt2(c, m);
-  else if (type == "llama" || type == "mistral" || type == "qwen2")
+  else if (type == "llama" || type == "mistral" || type == "qwen2" || type == "qwen3")
     read_llama(c, type, m);
   else
-    c.fail("model_type", c.find("model_type"), "gpt2, llama, mistral or qwen2");
+    c.fail("model_type", c.find("model_type"), "gpt2, llama, mistral, qwen2 or qwen3");
   c.whole("vocab_size", m.vocabulary, 1, admission::max_vocabulary, true);
   for (const auto& [key, value] : keys_of_one_value()) c.must_be(key, value);
   for (const char* key : {"quantization_config", "quantization", "compression_config"})

@@ -12,11 +12,17 @@ namespace troupe::gpu {
 
 /// How rotary position embeddings reach beyond the positions that the model was first trained on.
 struct rope_scaling {
-  enum class kind : std::uint8_t { none, linear, llama3 };
+  enum class kind : std::uint8_t { none, linear, llama3, yarn };
   kind what = kind::none;
   double factor = 1;
   double low_frequency_factor = 1, high_frequency_factor = 4;  // llama3
-  double original_positions = 0;                               // llama3
+  double original_positions = 0;                               // llama3, yarn
+  // yarn: frequencies that turn more than fast_turns times in the original positions stay, those of
+  // less than slow_turns are divided by the factor; the bounds between them are whole dimensions if
+  // they are rounded. Cosines and sines are multiplied by attention_factor.
+  double fast_turns = 32, slow_turns = 1;
+  bool whole_bounds = true;
+  double attention_factor = 1;
 
   bool operator==(const rope_scaling&) const = default;
 };
@@ -31,7 +37,7 @@ struct sampling_defaults {
 /// A model without its weights, as inference needs it.
 struct inference_model {
   /// gpt2: layer norm, learned positions, GELU in its form with tanh, biases everywhere.
-  /// llama: RMS norm, rotary positions, SwiGLU; also Mistral and Qwen2.
+  /// llama: RMS norm, rotary positions, SwiGLU; also Mistral, Qwen2 and Qwen3.
   enum class family : std::uint8_t { gpt2, llama };
   std::string name;
   family kind = family::gpt2;
@@ -46,6 +52,8 @@ struct inference_model {
   double rope_theta = 10'000;
   rope_scaling rope;
   bool qkv_bias = true, output_bias = true, mlp_bias = true;
+  bool head_norms = false;   // RMS norms of each head's queries and keys before they are rotated
+  std::uint32_t window = 0;  // positions that each attends to, its own included; 0: all before it
   std::optional<std::uint32_t> first_token;  // that begins a text
   std::vector<std::uint32_t> last_tokens;    // each ends a text
   sampling_defaults defaults;                // of requests without these settings
@@ -59,9 +67,9 @@ struct inference_model {
 
 /// The model of a Hugging Face folder: config.json and, for the tokens that end a text
 /// and the defaults of sampling, generation_config.json if there is one. Supports model_type gpt2,
-/// llama, mistral and qwen2. Refuses, naming file and key, whatever would change results and is not
-/// computed here: sliding windows shorter than the context, other rope scaling, other activations,
-/// quantization. What is no such folder is refused with what it is.
+/// llama, mistral, qwen2 and qwen3. Refuses, naming file and key, whatever would change results and
+/// is not computed here: windows of some layers, other rope scaling, other activations,
+/// quantization. A path that is no such folder is refused with what it is.
 expected<inference_model> read_inference_model(const std::filesystem::path& folder);
 
 }  // namespace troupe::gpu

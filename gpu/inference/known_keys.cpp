@@ -135,7 +135,7 @@ std::span<const named_value> keys_of_one_value() {
 }
 
 // `finetuned` tells how the model was made; original_max_position_embeddings is used by llama3
-// alone, and only tells for others.
+// and yarn alone.
 std::span<const std::string_view> rope_keys(std::string_view type) {
   static constexpr std::array<std::string_view, 8> names{"rope_theta",
                                                          "rope_type",
@@ -145,8 +145,22 @@ std::span<const std::string_view> rope_keys(std::string_view type) {
                                                          "factor",
                                                          "low_freq_factor",
                                                          "high_freq_factor"};
+  static constexpr std::array<std::string_view, 12> of_yarn{"rope_theta",
+                                                            "rope_type",
+                                                            "type",
+                                                            "finetuned",
+                                                            "original_max_position_embeddings",
+                                                            "factor",
+                                                            "beta_fast",
+                                                            "beta_slow",
+                                                            "truncate",
+                                                            "mscale",
+                                                            "mscale_all_dim",
+                                                            "attention_factor"};
+  if (type == "yarn") return of_yarn;
   const std::span<const std::string_view> all{names};
-  return type == "llama3" ? all : type == "linear" ? all.first(6) : all.first(5);
+  if (type == "llama3") return all;
+  return type == "linear" || type == "dynamic" ? all.first(6) : all.first(5);
 }
 
 bool is_neutral_rope_key(std::string_view key, const json& value) {

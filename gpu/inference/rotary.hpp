@@ -23,6 +23,7 @@ class rotary {
   std::size_t half() const { return frequencies_.size(); }
 
   std::vector<float> frequencies_, cosines_, sines_;
+  double scale_ = 1;  // of cosines and sines
 };
 
 }  // namespace troupe::gpu

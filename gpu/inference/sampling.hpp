@@ -20,8 +20,8 @@ weighed_token sample(std::span<const float> logits, const sampling& how, std::ui
                      std::span<const std::uint32_t> completion = {},
                      std::span<const std::uint32_t> prompt = {});
 
-/// The rule for the token after `known` tokens of a completion: before `min_tokens` none of the last
-/// tokens is chosen.
+/// The rule for the token after `known` tokens of a completion: before `min_tokens` none of the
+/// last tokens is chosen.
 sampling rule_of(const completion_request& r, std::size_t known);
 /// The different tokens of a prompt, if the choice depends on them.
 std::vector<std::uint32_t> prompt_for_penalty(const sampling& how,

@@ -78,6 +78,10 @@ sublayer_weights llama_sublayer(const inference_model& m, std::uint32_t i) {
     w.back = matrix_of({{part("o"), hidden}}, m.query_width(), true);
     if (m.qkv_bias) w.wide_bias = bias_of(w.wide);
     if (m.output_bias) w.back_bias = bias_of(w.back);
+    if (m.head_norms) {
+      w.query_norm = vector_of({{layer + "self_attn.q_norm.weight", m.head_width}}, start::one);
+      w.key_norm = vector_of({{layer + "self_attn.k_norm.weight", m.head_width}}, start::one);
+    }
   } else {
     const auto part = [&](const char* name) { return layer + "mlp." + name + "_proj.weight"; };
     w.norm = vector_of({{layer + "post_attention_layernorm.weight", hidden}}, start::one);
@@ -174,8 +178,7 @@ std::vector<named_shape> tensors_of(const inference_model& m) {
   append_tensors(ends.positions, all);
   for (std::uint32_t i = 0; i < 2 * m.layers; ++i) {
     const auto s = weights_of(m, i);
-    for (const auto* w : {&s.norm, &s.norm_bias, &s.wide, &s.wide_bias, &s.back, &s.back_bias})
-      append_tensors(*w, all);
+    for (const auto* w : s.all()) append_tensors(*w, all);
   }
   append_tensors(ends.norm, all);
   append_tensors(ends.norm_bias, all);

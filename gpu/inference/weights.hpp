@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <span>
@@ -33,9 +34,15 @@ struct weight_matrix {
 
 /// An attention has the norm before it, the product for queries, keys and values, and the product
 /// back to the hidden size; an MLP the norm, the widening product, for SwiGLU the gate and then the
-/// other half, and the product back.
+/// other half, and the product back. Norms of the heads of queries and of keys, if the model has
+/// them, have the weights of one head.
 struct sublayer_weights {
-  weight_matrix norm, norm_bias, wide, wide_bias, back, back_bias;
+  weight_matrix norm, norm_bias, wide, wide_bias, back, back_bias, query_norm, key_norm;
+
+  /// In the order of the computation, those that do not exist included.
+  std::array<const weight_matrix*, 8> all() const {
+    return {&norm, &norm_bias, &wide, &wide_bias, &query_norm, &key_norm, &back, &back_bias};
+  }
 };
 /// Sublayer 2i is the attention of layer i, 2i + 1 its MLP.
 sublayer_weights weights_of(const inference_model& m, std::uint32_t sublayer);

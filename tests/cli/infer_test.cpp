@@ -119,6 +119,9 @@ TEST_CASE("infer refuses what it cannot do with one sentence and exit status 2")
   refused(infer(model, {"a", "--prompt-tokens", "1"}), "give either a PROMPT or --prompt-tokens");
   refused(infer(model, {"--chat", "--prompt-tokens", "1"}), "--chat needs a PROMPT");
   refused(infer(model, {"a", "--chunk", "65"}), "--chunk: found 65, expected a multiple of 64");
+  refused(infer(model, {"a", "--threads", "0"}), "--threads: found 0, expected 1 to ");
+  refused({"infer", "a", "--url", "http://127.0.0.1:1", "--threads", "2"},
+          "--dump-logits, --random-weights and --threads need --alone");
   refused(infer(model, {"a", "--stop", ""}), "--stop: found an empty text");
   refused(infer(model, {"a", "--max-tokens", "192"}),
           "1 prompt tokens and 192 new ones are more than the 192 positions");

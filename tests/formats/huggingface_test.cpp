@@ -74,8 +74,8 @@ TEST_CASE("an unsupported config.json is refused with its own line") {
   const std::pair<const char*, const char*> cases[] = {
       {"{\"model_type\": \"t5\"}", ":1: model_type: 't5' is not supported; supported: gpt2, llama"},
       {"{\n\"model_type\": \"mixtral\"\n}",
-       ":2: model_type: 'mixtral' is not supported; supported: gpt2, llama, mistral, qwen2, bert, "
-       "vit"},
+       ":2: model_type: 'mixtral' is not supported; supported: gpt2, llama, mistral, qwen2, "
+       "qwen3, bert, vit"},
       {"{\n\"hidden_size\": 8\n}", ":1: missing key 'model_type'"},
       {"{\"model_type\": \"gpt2\",\n\"n_embd\": \"768\"}",
        ":2: n_embd: found the text '768', expected a whole"},

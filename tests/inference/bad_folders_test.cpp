@@ -73,8 +73,9 @@ named_shape& find(std::vector<named_shape>& tensors, const std::string& name) {
 }  // namespace
 
 TEST_CASE("a config.json that is not supported is refused with its key and what would do") {
-  CHECK_THAT(refused_config(changed("\"llama\"", "\"mixtral\"")),
-             Contains("model_type: found \"mixtral\", expected gpt2, llama, mistral or qwen2"));
+  CHECK_THAT(
+      refused_config(changed("\"llama\"", "\"mixtral\"")),
+      Contains("model_type: found \"mixtral\", expected gpt2, llama, mistral, qwen2 or qwen3"));
   CHECK_THAT(refused_config("{}"), Contains("model_type: found nothing"));
   CHECK_THAT(refused_config("[]"), Contains("not a JSON object"));
   CHECK_THAT(refused_config("{\"model_type\": "), Contains("not a JSON object"));
@@ -105,15 +106,32 @@ TEST_CASE("a config.json that is not supported is refused with its key and what 
 
 TEST_CASE("what would silently change a model's results is refused") {
   CHECK_THAT(
-      refused_config(changed("\"sliding_window\": null", "\"sliding_window\": 64", "mistral")),
-      Contains("sliding_window: found 64, expected null or at least the context (448)"));
+      refused_config(changed("\"sliding_window\": null", "\"sliding_window\": 0", "mistral")),
+      Contains("sliding_window: found 0, expected a whole number from 1"));
   CHECK_THAT(
-      refused_config(changed("\"use_sliding_window\": false",
-                             "\"use_sliding_window\": true, \"max_window_layers\": 0", "qwen2")),
-      Contains("sliding_window: found 64"));
+      refused_config(changed("\"sliding_window\": null",
+                             "\"sliding_window\": 64, \"layer_types\": "
+                             "[\"sliding_attention\", \"sliding_attention\", "
+                             "\"sliding_attention\", \"full_attention\"]",
+                             "mistral")),
+      Contains("layer_types: found \"full_attention\", expected \"sliding_attention\" only"));
+  for (const char* type : {"qwen2", "qwen3"})
+    CHECK_THAT(
+        refused_config(changed("\"use_sliding_window\": false",
+                               "\"use_sliding_window\": true, \"max_window_layers\": 0", type)),
+        Contains("sliding_window: found 64, expected null or at least the context (448)"));
+  CHECK_THAT(refused_config(added("\"layer_types\": [\"full_attention\", \"full_attention\", "
+                                  "\"full_attention\", \"sliding_attention\"]")),
+             Contains("layer_types: found \"sliding_attention\""));
   CHECK_THAT(
-      refused_config(added("\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4}")),
-      Contains("rope_scaling: rope_type: found \"yarn\", expected default, linear or llama3"));
+      refused_config(added("\"rope_scaling\": {\"rope_type\": \"longrope\", \"factor\": 4}")),
+      Contains("rope_scaling: rope_type: found \"longrope\", expected default, linear, dynamic, "
+               "llama3 or yarn"));
+  CHECK_THAT(refused_config(added("\"rope_scaling\": {\"rope_type\": \"yarn\"}")),
+             Contains("rope_scaling: factor: found nothing"));
+  CHECK_THAT(refused_config(added("\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4, "
+                                  "\"beta_fast\": 1, \"beta_slow\": 2}")),
+             Contains("beta_fast: found 1, expected more than beta_slow"));
   CHECK_THAT(refused_config(added("\"rope_scaling\": {\"type\": \"linear\"}")),
              Contains("rope_scaling: factor: found nothing"));
   CHECK_THAT(

@@ -170,9 +170,9 @@ TEST_CASE("the default window of transformers counts where the key is missing") 
   auto text = small_model_named("mistral").config;
   const std::string window = ", \"sliding_window\": null", positions = ": 448";
   text.replace(text.find(positions), positions.size(), ": 5000");
-  read_config(text);
+  CHECK(read_config(text).window == 0);
   text.erase(text.find(window), window.size());
-  CHECK_THAT(refused_config(text), Contains("sliding_window: found 4096"));
+  CHECK(read_config(text).window == 4096);
 }
 
 TEST_CASE("numbers as Python writes them are read where no number is needed") {

@@ -45,6 +45,22 @@ const std::vector<model_kind>& small_models() {
       {"qwen2", llama("qwen2", R"(, "num_key_value_heads": 2, "tie_word_embeddings": true,)"
                                R"( "use_sliding_window": false, "sliding_window": 64)")},
       {"mistral", llama("mistral", R"(, "num_key_value_heads": 2, "sliding_window": null)")},
+      {"mistral-window",
+       llama("mistral", R"(, "num_key_value_heads": 2, "sliding_window": 70, "head_dim": 12)")},
+      {"qwen3", llama("qwen3", R"(, "num_key_value_heads": 2, "head_dim": 16,)"
+                               R"( "tie_word_embeddings": true, "rope_theta": 1000000)")},
+      {"yarn", llama("llama", R"(, "num_key_value_heads": 2, "head_dim": 16, "rope_theta": 1000,)"
+                              R"( "rope_scaling": {"rope_type": "yarn", "factor": 4.0,)"
+                              R"( "original_max_position_embeddings": 112})")},
+      {"yarn-scaled", llama("qwen2", R"(, "num_key_value_heads": 2, "head_dim": 32,)"
+                                     R"( "rope_scaling": {"type": "yarn", "factor": 2.5,)"
+                                     R"( "beta_fast": 8, "beta_slow": 2, "truncate": false,)"
+                                     R"( "original_max_position_embeddings": 200,)"
+                                     R"( "mscale": 1.3, "mscale_all_dim": 0.6})")},
+      {"dynamic", llama("llama", R"(, "num_key_value_heads": 2,)"
+                                 R"( "rope_scaling": {"type": "dynamic", "factor": 2.0})")},
+      {"qwen3-biased", llama("qwen3", R"(, "num_key_value_heads": 4, "head_dim": 6,)"
+                                      R"( "attention_bias": true)")},
   };
   return kinds;
 }

@@ -35,11 +35,14 @@ def read_safetensors(file):
     return tensors
 
 
-def attend(q, k, v):
-    """Heads first: [heads, positions, width]; every head has keys of its own."""
+def attend(q, k, v, window=None):
+    """Heads first: [heads, positions, width]; every head has keys of its own. In a window of n, a
+    position attends to itself and the n - 1 before it."""
     n = q.shape[1]
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
-    scores = scores.masked_fill(torch.ones(n, n, dtype=torch.bool).triu(1), float("-inf"))
+    distance = torch.arange(n)[:, None] - torch.arange(n)[None, :]
+    hidden = (distance < 0) | (distance >= (window or n))
+    scores = scores.masked_fill(hidden, float("-inf"))
     return (F.softmax(scores, dim=-1) @ v).transpose(0, 1).reshape(n, -1)
 
 
@@ -73,8 +76,13 @@ def frequencies(c, width):
     s = c.get("rope_scaling")
     if not s:
         return f
-    if s.get("rope_type", s.get("type")) == "linear":
+    kind = s.get("rope_type", s.get("type"))
+    if kind == "linear":
         return f / s["factor"]
+    if kind == "dynamic":  # no context here is longer than max_position_embeddings
+        return f
+    if kind == "yarn":
+        return yarn_frequencies(s, f, width, c.get("rope_theta", 10000.0))
     old = s["original_max_position_embeddings"]
     low, high = s["low_freq_factor"], s["high_freq_factor"]
     length = 2 * math.pi / f
@@ -84,11 +92,36 @@ def frequencies(c, width):
     return f
 
 
-def rotate(x, angles):
+def yarn_frequencies(s, f, width, theta):
+    """YaRN (arXiv 2309.00071), section 3.2: a ramp over the dimensions, between those that turn
+    beta_fast and beta_slow times within the original context."""
+
+    def dimension(turns):
+        old = s["original_max_position_embeddings"]
+        return width / 2 * math.log(old / (2 * math.pi * turns)) / math.log(theta)
+
+    low, high = dimension(s.get("beta_fast", 32)), dimension(s.get("beta_slow", 1))
+    if s.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, width - 1)
+    ramp = ((torch.arange(width // 2).float() - low) / (high - low)).clamp(0, 1)
+    return f / s["factor"] * ramp + f * (1 - ramp)
+
+
+def yarn_scale(c):
+    """The same, section 3.4; with two weights, as DeepSeek's models have them."""
+    s = c.get("rope_scaling") or {}
+    if s.get("rope_type", s.get("type")) != "yarn":
+        return 1.0
+    one, two = (0.1 * s.get(k, d) * math.log(s["factor"]) + 1 for k, d in (("mscale", 1), ("mscale_all_dim", 0)))
+    return one / two
+
+
+def rotate(x, angles, scale):
     half = x.shape[-1] // 2
     turned = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
     both = torch.cat((angles, angles), dim=-1)
-    return x * both.cos() + turned * both.sin()
+    return scale * (x * both.cos() + turned * both.sin())
 
 
 def llama(c, w, tokens):
@@ -96,6 +129,7 @@ def llama(c, w, tokens):
     n_kv = c.get("num_key_value_heads", n_heads)
     width = c.get("head_dim", c["hidden_size"] // n_heads)
     angles = torch.outer(torch.arange(len(tokens)).float(), frequencies(c, width))
+    scale = yarn_scale(c)
     x = w["model.embed_tokens.weight"][tokens]
 
     def norm(name, x):
@@ -104,14 +138,21 @@ def llama(c, w, tokens):
     def product(name, x):
         return F.linear(x, w[name + ".weight"], w.get(name + ".bias"))
 
+    def placed(name, y, count):
+        x = heads(product(name + "_proj", y), count)
+        if c["model_type"] == "qwen3":
+            x = norm(name + "_norm.weight", x)
+        return rotate(x, angles, scale)
+
+    window = c.get("sliding_window", 4096) if c["model_type"] == "mistral" else None
     for i in range(c["num_hidden_layers"]):
         layer = "model.layers.%d." % i
         y = norm(layer + "input_layernorm.weight", x)
-        q = rotate(heads(product(layer + "self_attn.q_proj", y), n_heads), angles)
-        k = rotate(heads(product(layer + "self_attn.k_proj", y), n_kv), angles)
+        q = placed(layer + "self_attn.q", y, n_heads)
+        k = placed(layer + "self_attn.k", y, n_kv)
         v = heads(product(layer + "self_attn.v_proj", y), n_kv)
         k, v = (t.repeat_interleave(n_heads // n_kv, dim=0) for t in (k, v))
-        x = x + product(layer + "self_attn.o_proj", attend(q, k, v))
+        x = x + product(layer + "self_attn.o_proj", attend(q, k, v, window))
         y = norm(layer + "post_attention_layernorm.weight", x)
         y = F.silu(product(layer + "mlp.gate_proj", y)) * product(layer + "mlp.up_proj", y)
         x = x + product(layer + "mlp.down_proj", y)

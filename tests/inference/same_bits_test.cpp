@@ -150,7 +150,7 @@ TEST_CASE("the kernel for few rows gives a row the same bits among any number of
     for (const auto& [in, out] : shapes) {
       const auto weights = random_values(in * out, 1), row = random_values(in, 2);
       const auto product = [&, n = in, m = out](const float* a, std::size_t rows, float* c) {
-        k->add_product(a, rows, weights.data(), n, m, c);
+        k->add_product(a, rows, weights.data(), n, m, m, c);
       };
       const auto first = row_of_product(row, 0, 1, 8, out, true, product);
       for (std::size_t rows = 1; rows <= cpu::few_rows; ++rows)

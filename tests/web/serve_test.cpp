@@ -430,7 +430,7 @@ TEST_CASE("OpenAI's own client gets what it expects, and what it leaves is cance
   CHECK(s.all_pages_free("Authorization: Bearer secret\r\n"));
 }
 
-TEST_CASE("serve refuses an open address without keys, bad keys and a taken port, with status 2") {
+TEST_CASE("serve refuses an open address, bad keys, a taken port and no threads, with status 2") {
   const scratch dir;
   const auto said = [&](std::vector<std::string> more) {
     more.insert(more.begin(), {"serve", shipped("models/scribe")});
@@ -444,4 +444,6 @@ TEST_CASE("serve refuses an open address without keys, bad keys and a taken port
   CHECK_THAT(said({"--keys", dir.write("empty", "# x\n")}), Contains("has no keys"));
   CHECK_THAT(said({"--keys", dir / "absent"}), Contains("No such file"));
   CHECK_THAT(said({"--port", std::to_string(shared_server().port)}), Contains("cannot listen"));
+  CHECK_THAT(said({"--threads", "0"}), Contains("--threads: found 0, expected 1 to "));
+  CHECK_THAT(said({"--threads", "100000"}), Contains("--threads: found 100000, expected 1 to "));
 }

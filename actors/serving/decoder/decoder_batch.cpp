@@ -16,20 +16,21 @@ void decoder_batch::open(decoder_actor::pointer self, const serving& what,
   self_ = self;
   what_ = what;
   executor_ = std::move(executor);
-  executor_->open(
-      [this, to = decoder_actor{self}, done = std::move(done)](expected<decoder_model> m) {
-        caf::anon_send(
-            to, call_now{[this, m = std::move(m), done] {
-              if (!m) return done(refuse(m.error()));
-              model_ = *m;
-              context_ = what_.context == 0 ? m->positions : std::min(what_.context, m->positions);
-              // A simulated prompt has no tokens that could be compared.
-              queue_.emplace(gpu::batch_queue::limits{.running = std::max(what_.max_running, 1u),
-                                                      .shares = !m->simulated},
-                             m->pages, gpu::prefix_owner{what_.model.hash, {}});
-              done({});
-            }});
-      });
+  executor_->open([this, to = decoder_actor{self},
+                   done = std::move(done)](expected<decoder_model> m) {
+    caf::anon_send(
+        to, call_now{[this, m = std::move(m), done] {
+          if (!m) return done(refuse(m.error()));
+          model_ = *m;
+          context_ = what_.context == 0 ? m->positions : std::min(what_.context, m->positions);
+          // A simulated device has no tiles, and its prompts have no tokens to be compared.
+          queue_.emplace(gpu::batch_queue::limits{.running = std::max(what_.max_running, 1u),
+                                                  .chunk = m->simulated ? 0 : gpu::tile_positions,
+                                                  .shares = !m->simulated},
+                         m->pages, gpu::prefix_owner{what_.model.hash, {}});
+          done({});
+        }});
+  });
 }
 
 expected<void> decoder_batch::check(const completion_request& r,

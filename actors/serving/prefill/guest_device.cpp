@@ -285,7 +285,7 @@ double weight_bytes(const gpu::inference_model& m, const guest_place& p) {
   double values = 0;
   for (std::uint32_t i = 2 * p.first_layer; i < 2 * (p.first_layer + p.layers); ++i) {
     const auto w = gpu::weights_of(m, i);
-    for (const auto* each : {&w.norm, &w.norm_bias, &w.wide, &w.wide_bias, &w.back, &w.back_bias})
+    for (const auto* each : w.all())
       if (each->exists()) values += static_cast<double>(each->values());
   }
   return values * sizeof(float);

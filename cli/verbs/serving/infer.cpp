@@ -6,6 +6,7 @@
 #include "cli/common/output_file.hpp"
 #include "cli/verbs/serving/remote_completion.hpp"
 #include "cli/verbs/verb.hpp"
+#include "gpu/device/processors.hpp"
 #include "gpu/inference/generate.hpp"
 #include "gpu/model/safetensors.hpp"
 #include "gpu/text/chat_template.hpp"
@@ -20,7 +21,7 @@ class infer_verb final : public verb {
  public:
   void options(CLI::App& app) override {
     app.add_option("PROMPT", prompt_, "Text to complete");
-    app.add_flag("--alone", alone_, "Compute in this process, on one CPU core, without a cluster");
+    app.add_flag("--alone", alone_, "Compute in this process, without a cluster");
     app.add_option(
         "--url", url_,
         "Server to ask: http://HOST:PORT (default: a front of the cluster that runs with "
@@ -58,6 +59,9 @@ class infer_verb final : public verb {
                    "the same for all")
         ->check(CLI::Range(64, 1'000'000))
         ->capture_default_str();
+    app.add_option("--threads", threads_,
+                   "With --alone: threads that compute; the result is the same for all")
+        ->capture_default_str();
     app.add_option("--dump-logits", logits_file_,
                    "Write the logits of all positions to a safetensors file");
     app.add_option("--random-weights", random_,
@@ -70,6 +74,7 @@ class infer_verb final : public verb {
     if (!alone_) return ask_server(out);
     if (!url_.empty()) return out.bad("--alone asks no server: give no --url");
     if (model_.empty()) return out.bad("--alone needs --model, a folder");
+    if (auto ok = gpu::check_threads("--threads", threads_); !ok) return out.bad(ok.error());
     const auto model = gpu::read_inference_model(model_);
     if (!model) return out.bad(model.error());
     auto words = gpu::open_tokenizer(model_, model->vocabulary);
@@ -91,11 +96,11 @@ class infer_verb final : public verb {
     auto spec = gpu::whole_model(*model, gpu::pages_for(static_cast<std::uint32_t>(positions)));
     spec.weights = model_;
     spec.seed = random_;
+    spec.threads = static_cast<std::uint32_t>(threads_);
     const auto device = gpu::make_cpu_inference_device(spec);
     if (!device) return out.bad(device.error());
     gpu::completion text{asked->what, stops_, words->get()};
-    // On one core, with the same device as a decoder's: the reference that served answers are
-    // compared with.
+    // With the same device as a decoder's: the reference that served answers are compared with.
     const auto made = gpu::generate(**device, *asked, text,
                                     [&](std::string_view piece) { show_piece(out, piece); });
     if (!made) return out.bad(made.error());
@@ -108,8 +113,8 @@ class infer_verb final : public verb {
  private:
   int ask_server(output& out) {
     // The API has neither.
-    if (!logits_file_.empty() || random_)
-      return out.bad("--dump-logits and --random-weights need --alone");
+    if (!logits_file_.empty() || random_ || threads_ != 1)
+      return out.bad("--dump-logits, --random-weights and --threads need --alone");
     if (auto ok = check_prompt(); !ok) return out.bad(ok.error());
     if (url_.empty()) {
       auto found = url_of_front(state_);
@@ -245,6 +250,7 @@ class infer_verb final : public verb {
   std::vector<std::string> stops_;
   std::uint32_t chunk_ = 512;
   std::optional<std::uint64_t> random_;
+  std::uint64_t threads_ = 1;
 };
 
 }  // namespace

@@ -11,7 +11,9 @@
 #include "cli/verbs/serving/end_in_order.hpp"
 #include "cli/verbs/serving/front_server.hpp"
 #include "cli/verbs/verb.hpp"
+#include "gpu/device/processors.hpp"
 #include "gpu/inference/host_memory.hpp"
+#include "gpu/inference/weights.hpp"
 #include "runtime/host/pause.hpp"
 #include "runtime/host/real_clock.hpp"
 #include "web/openai/batch_loop.hpp"
@@ -73,6 +75,9 @@ class serve_verb final : public verb {
                    "context, but at most 2 GB, and at least one context if half of the memory "
                    "beside the weights holds it)")
         ->check(CLI::Range(1, 100'000'000));
+    app.add_option("--threads", threads_,
+                   "Threads that compute; answers do not depend on it (default: as many as this "
+                   "process may use processors)");
     app.add_option("--random-weights", random_,
                    "Use random weights of this seed; the folder needs no *.safetensors");
     front_options(app);
@@ -83,6 +88,8 @@ class serve_verb final : public verb {
       out.note("troupe: --most-choices is now --max-choices; the old name is read until 0.4");
     if (!front_.host.cluster_file.empty()) return run_as_front(out);
     if (model_.empty()) return out.bad("give a MODEL folder, or --cluster, --name and --state");
+    const auto threads = threads_.value_or(gpu::usable_processors());
+    if (auto ok = gpu::check_threads("--threads", threads); !ok) return out.bad(ok.error());
     interrupt stop;
     auto keys = key_file::read(keys_, host_, "--keys");
     if (!keys) return out.bad(keys.error());
@@ -96,6 +103,7 @@ class serve_verb final : public verb {
       return out.bad(ok.error());
     spec.weights = model_;
     spec.seed = random_;
+    spec.threads = static_cast<std::uint32_t>(threads);
     auto device = gpu::make_cpu_inference_device(spec);
     if (!device) return out.bad(device.error());
     // Declared in the order of use: the server ends first, then the service with its generators.
@@ -123,7 +131,7 @@ class serve_verb final : public verb {
                served->no_words);
     // Keys can be withdrawn without ending the streams of others.
     key_file reloaded{keys_, service};
-    show(out, (*server)->port(), *served, names, spec.pages);
+    show(out, (*server)->port(), *served, names, spec);
     while (!stop.arrived()) {
       runtime::pause(0.05);
       reloaded.look();
@@ -198,7 +206,8 @@ class serve_verb final : public verb {
   }
 
   void show(output& out, std::uint16_t port, const web::served_model& served,
-            const std::vector<std::string>& names, std::uint32_t pages) const {
+            const std::vector<std::string>& names, const gpu::inference_spec& spec) const {
+    const auto pages = spec.pages;
     const auto url = url_of(host_, port);
     const auto& m = served.model;
     const auto cache = static_cast<double>(gpu::cache_bytes(m, pages));
@@ -219,11 +228,12 @@ class serve_verb final : public verb {
                   {"context", m.positions},
                   {"weight_bytes", weights},
                   {"cache_bytes", cache},
+                  {"threads", spec.threads},
                   {"pid", ::getpid()}});
     out.line("{} at {}/v1; Ctrl-C ends it", served.name, url);
-    out.line("context {} tokens; memory: weights {}, cache {} ({} pages of {} positions)",
+    out.line("context {} tokens; memory: weights {}, cache {} ({} pages of {} positions); {}",
              grouped(m.positions), size_text(weights), size_text(cache), grouped(pages),
-             gpu::tile_positions);
+             gpu::tile_positions, counted(spec.threads, "thread"));
     (void)flush_output();
   }
 
@@ -235,7 +245,7 @@ class serve_verb final : public verb {
   CLI::Option* old_limit_option_ = nullptr;
   web::batch_limits limits_;
   std::optional<std::uint32_t> pages_;
-  std::optional<std::uint64_t> random_;
+  std::optional<std::uint64_t> random_, threads_;
   CLI::Option* port_option_ = nullptr;
   CLI::Option* host_option_ = nullptr;
   std::vector<std::string> folders_, origins_;
