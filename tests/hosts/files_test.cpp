@@ -66,7 +66,8 @@ TEST_CASE(
   write_layer(folder / "layer-00001-lease-3.safetensors", "1.weight", 4);
   write_layer(folder / "layer-00001-lease-2.safetensors", "old", 4);
   for (const char* odd : {"layer-\xff-lease-3.safetensors", "layer-\xc3(-lease-3.safetensors",
-                          "layer-..-lease-3.safetensors", "layer-00000-lease-3.safetensors\n"})
+                          "layer-..-lease-3.safetensors", "layer-0000x-lease-3.safetensors",
+                          "layer-00000-lease-3.safetensors\n"})
     std::ofstream{folder / odd} << "anything";
   fs::create_directory(folder / "layer-x-lease-3.safetensors");
   REQUIRE(gpu::write_layer_index(folder, 3, 4));
