@@ -272,9 +272,9 @@ void node_state::on(training_over over) {
   p->report.now = over.how;
   p->report.iterations = p->order.iterations;
   p->report.detail = over.detail;
-  p->report.word = over.word;
   p->report.peak_bytes = over.peak_bytes;
-  if (over.how != part_report::state::stopped) p->report.word.reset();
+  // That this node's end has stopped it says more than the trainer.
+  if (over.how != part_report::state::stopped) p->report.word = over.word;
   if (over.how != part_report::state::succeeded) training_.stop(over.lease);
   report_end(*p);
 }

@@ -1,4 +1,6 @@
 // A plug-in that is wrong in the way that TROUPE_TEST_PLUGIN names.
+#include <unistd.h>
+
 #include <cstdlib>
 #include <stdexcept>
 #include <string_view>
@@ -29,6 +31,7 @@ struct wrong_policy : policy {
       const auto& [id, job] = *s.waiting.begin();
       return {{decision::kind::start, id, job.plans->front(), {{1000, 1}}, {}}};
     }
+    while (is("never returns")) ::pause();
     if (is("throws")) throw std::runtime_error("cannot think");
     return {};
   }

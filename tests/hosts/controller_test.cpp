@@ -1,11 +1,15 @@
 #include <catch2/catch.hpp>
 
+#include <map>
 #include <memory>
 #include <set>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "actors/control/owner_usage.hpp"
 #include "control/controller_by_hand.hpp"
+#include "control/keyed_clients.hpp"
 #include "harness/logged_errors.hpp"
 #include "messages/wire/job_pages.hpp"
 #include "planners/policy/checked_policy.hpp"
@@ -47,6 +51,15 @@ struct throws_plans : picky {
   expected<std::vector<plan>> plans_of(const cluster&, const job_spec&,
                                        planners::planning_budget&) const override {
     throw std::runtime_error("no plan for it");
+  }
+};
+
+/// Keeps the numbers of the jobs that it was asked about.
+struct asked_policy : picky {
+  mutable std::vector<job_id> about;
+  reason why_waiting(const planners::snapshot&, job_id id) const override {
+    about.push_back(id);
+    return {reason::kind::insufficient, "it is asked"};
   }
 };
 
@@ -183,7 +196,72 @@ TEST_CASE("a job whose plans a policy throws at waits, and explain has the sente
   REQUIRE(id != 0);
   c.pass_round();
   CHECK(c.job(id).state == job_state::waiting);
+  const auto said = c.ask<explanation>(explain_job{++c.asked, id}).summary;
+  CHECK(said == "it has no plans: the policy 'picky' threw: no plan for it");
   CHECK(c.ask<cancel_reply>(cancel_job{++c.asked, id}).done);
+}
+
+TEST_CASE("explain asks the policy only about a job that waits and is planned") {
+  const auto policy = std::make_shared<asked_policy>();
+  policy->fails = false;
+  controller_by_hand c{policy};
+  const auto explain = [&](job_id id) {
+    policy->about.clear();
+    return c.ask<explanation>(explain_job{++c.asked, id}).summary;
+  };
+  const auto id = c.submit(harness::small_job("job"));
+  REQUIRE(id != 0);
+  CHECK(explain(id).find("it is asked") == std::string::npos);  // before its nodes have reported
+  CHECK(policy->about.empty());
+  c.all_report();
+  CHECK(explain(id).find("it is asked") != std::string::npos);
+  CHECK(policy->about == std::vector{id});
+  CHECK(explain(id + 1) == "no job " + std::to_string(id + 1));
+  CHECK(policy->about.empty());
+  REQUIRE(c.ask<suspend_reply>(suspend_job{++c.asked, id, true}).done);
+  CHECK(explain(id).starts_with("suspended"));
+  CHECK(policy->about.empty());
+}
+
+TEST_CASE("what a job has printed is in the answers to its owner and operators alone") {
+  controller_by_hand c{planners::make_policy("frenzy"), {}, with_keys};
+  for (const auto who : {bob, root}) c.speak_for(who);
+  c.all_report();
+  auto spec = harness::small_job("job");
+  spec.command = {"train"};
+  const auto id = c.submit(spec);
+  REQUIRE(id != 0);
+  c.pass_round();
+  bool failed = false;
+  for (const auto& [n, o] : std::map{c.orders})
+    for (const auto& w : o.work) {
+      part_report p;
+      p.lease = w.lease;
+      p.now = part_report::state::failed;
+      p.exit_code = 1;
+      p.detail = "exit status 1: CUDA out of memory while loading /data/secret";
+      c.report(n, {p});
+      failed = true;
+    }
+  REQUIRE(failed);
+  const auto said_to = [&](address who) {
+    std::vector<std::string> all;
+    for (const auto& q : {query_jobs{++c.asked, 0}, query_jobs{++c.asked, id}}) {
+      const auto job = c.ask<query_reply>(q, who).jobs.at(0);
+      CHECK(job.state == job_state::failed);
+      all.push_back(job.detail);
+    }
+    const auto e = c.ask<explanation>(explain_job{++c.asked, id}, who);
+    all.push_back(e.summary);
+    all.push_back(e.job.detail);
+    return all;
+  };
+  for (const auto who : {ann, root, bob, ann})  // replies about all jobs are kept for a while
+    for (const auto& text : said_to(who)) {
+      INFO(who << ": " << text);
+      CHECK((text.find("secret") != text.npos) == (who != bob));
+      CHECK(text.find("exit status 1") != text.npos);
+    }
 }
 
 TEST_CASE("no policy stops or moves a running program without elastic") {

@@ -64,6 +64,21 @@ struct words_fixture {
     REQUIRE(runtime::wait_until([&] { return job(id).ends.has_value(); }, long_s, 0.05));
     return job(id).ends->front();
   }
+  job_spec diverging() const {
+    std::string text;
+    for (int i = 0; i < 40; ++i)
+      text += "A wheel turned under the bridge, and the water with it.\n";
+    where.write("text.txt", text);
+    auto job = formats::load_job(where.write(
+        "diverging.yaml",
+        "name: diverging\nglobal_batch: 4\niterations: 60\n"
+        "model: {name: tiny, family: gpt, hidden: 16, layers: 2, heads: 2, sequence: 16, "
+        "vocabulary: 256}\n"
+        "train: {data: text.txt, seed: 1, learning_rate: 100, weight_decay: 0}\n"
+        "pipeline: {stages: 1, microbatches: 2}\n"));
+    REQUIRE(job);
+    return *job;
+  }
   void cancel(job_id id) { CHECK(ask<cancel_reply>(cancel_job{0, id}).done); }
 
   scratch where;
@@ -106,6 +121,24 @@ TEST_CASE("every end of a real job has its word, and only its word", "[.retries]
   CHECK(f.job(jobs[end_word::signal]).ends->front().exit_code == 143);
   CHECK(f.job(jobs[rank_wait]).ends->front().node.has_value());
 
+  // A job that no cluster like this can hold, and a training whose numbers overflow.
+  auto large = fixture::program("large", "exit 0");
+  large.assumed_model = large.exact_gpus = true;
+  large.gpus = 1000;
+  CHECK(f.ask<submit_reply>(submit_job{0, large}).job == 0);
+  const auto all = f.cluster.jobs().jobs;
+  const auto never = std::ranges::find(all, "large", &job_status::name);
+  REQUIRE(never != all.end());
+  CHECK(never->state == job_state::failed);
+  CHECK(never->why == infeasible);
+  CHECK_FALSE(never->ends);
+  const auto overflows = f.ended(f.cluster.submit(f.diverging()));
+  INFO(overflows.detail);
+  CHECK(overflows.state == job_state::failed);
+  CHECK(overflows.why == diverged);
+  CHECK(overflows.ends->front().why == diverged);
+  CHECK(overflows.attempts == 1);
+
   // Things that people do to jobs that run.
   const auto held = f.submit(sleeps), again = f.submit(sleeps), gone = f.submit(sleeps);
   for (const auto id : {held, again, gone}) f.running(id);
@@ -121,12 +154,16 @@ TEST_CASE("every end of a real job has its word, and only its word", "[.retries]
   CHECK(f.job(held).ends->front().why == suspended);
   const auto moves = f.submit("trap 'exit 0' TERM; while :; do sleep 0.05; done", [](job_spec& s) {
     s.assumed_model = s.exact_gpus = false;
-    s.elastic.emplace();
+    s.max_gpus = 2;
+    s.elastic.emplace().max_gpus = 2;
   });
-  f.running(moves);
-  const auto moved_to = f.ask<move_reply>(move_job{0, moves, 0, 0, 0, "", {"e-1", "e-2"}, {}, 2});
+  const auto gpus = f.running(moves).where.at(0).gpus;
+  const auto moved_to =
+      f.ask<move_reply>(move_job{0, moves, 0, 0, 0, "", {"e-1", "e-2"}, {}, gpus == 2 ? 1u : 2u});
   INFO(moved_to.why.text);
-  if (moved_to.done) CHECK(f.first_end(moves).why == moved);
+  REQUIRE(moved_to.done);
+  CHECK(f.first_end(moves).why == moved);
+  CHECK(f.running(moves).attempts == 2);
   f.cancel(moves);
   f.ended(moves);
 

@@ -1,3 +1,4 @@
+#include <cstdlib>
 #include <fstream>
 #include <set>
 
@@ -67,8 +68,12 @@ class shared_types {
     auto now = known.lock();
     if (!now) {
       const scratch where;
+      // As in a step of Slurm, or a rank of MPI or torchrun.
+      const auto foreign = {"SLURM_JOB_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PET_RDZV_ID"};
+      for (const auto* name : foreign) ::setenv(name, "77", 1);
       now = std::make_shared<detached>(std::vector<std::string>{"--policy", "fcfs"}, "",
                                        where.write("types.yaml", two_types));
+      for (const auto* name : foreign) ::unsetenv(name);
       REQUIRE(now->said.status == 0);
       known = now;
     }
@@ -150,6 +155,8 @@ TEST_CASE("a program has the numbers of its file and no others, nor other launch
   const auto silent = of("silent", "");
   CHECK_FALSE(has(silent, "TROUPE_ITERATIONS="));
   CHECK_FALSE(has(silent, "TROUPE_GLOBAL_BATCH="));
+  for (const auto* of_others : {"SLURM_", "OMPI_", "PMI_", "PET_RDZV_"})
+    CHECK_FALSE(has(silent, of_others));
   const auto one = of("one", "iterations: 1\nglobal_batch: 1\n");
   CHECK(one.contains("TROUPE_ITERATIONS=1"));
   CHECK(one.contains("TROUPE_GLOBAL_BATCH=1"));

@@ -270,3 +270,20 @@ TEST_CASE("beside a plug-in's policy that throws the controller goes on, and exp
   CHECK(test::troupe({"cancel", "1", "--state", state}).status == 0);
   CHECK(test::troupe({"down", "--state", state}).status == 0);
 }
+
+TEST_CASE("a controller whose policy never returns answers, and ends soon after SIGTERM") {
+  ::setenv("TROUPE_TEST_PLUGIN", "never returns", 1);
+  fixture f{"endless-policy", fs::path{laptop}, BAD_PLUGIN};
+  ::unsetenv("TROUPE_TEST_PLUGIN");
+  REQUIRE(f.wait_for_nodes());
+  const auto id = f.submit("waits", "true");
+  CHECK(f.job(id).state == job_state::waiting);
+  runtime::pause(0.5);  // the policy has been asked by then
+  CHECK(f.job(id).state == job_state::waiting);
+  ::kill(f.cluster->id("controller"), SIGTERM);
+  // It waits 5 s for the policy; supervisors kill after 10 s and more.
+  CHECK(runtime::wait_until([&] { return !f.cluster->ended().empty(); }, 30, 0.05));
+  const auto log = text_of((f.state / "output/controller.log").string());
+  INFO(log);
+  CHECK(log.find("the policy has not returned") != std::string::npos);
+}

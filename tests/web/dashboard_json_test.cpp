@@ -11,6 +11,7 @@
 #include "harness/scratch.hpp"
 #include "harness/source_dir.hpp"
 #include "messages/wire/task_kind.hpp"
+#include "web/dashboard/dashboard_facts.hpp"
 #include "web/dashboard/dashboard_metrics.hpp"
 #include "web/dashboard/dashboard_page.hpp"
 #include "web/dashboard/job_json.hpp"
@@ -358,4 +359,35 @@ TEST_CASE("metrics of what has gone vanish") {
   facts = sample_facts();
   facts.trainings.clear();
   CHECK(cluster_metrics(&facts).find("troupe_device_busy") == std::string::npos);
+}
+
+TEST_CASE("jobs that have ended are counted once, by why, from the dashboard's start on") {
+  auto r = sample_cluster();
+  const auto ended = [](job_id id, end_word why) {
+    job_status j;
+    j.job = id, j.state = job_state::failed, j.why = why;
+    return j;
+  };
+  r.jobs.push_back(ended(3, end_word::lost_node));
+  ended_jobs count;
+  count.look_at(r);
+  CHECK(count.by_why().empty());  // before the dashboard began
+  r.jobs[0].state = job_state::finished;
+  r.jobs[0].why = end_word::finished;
+  r.jobs.push_back(ended(4, end_word::time_limit));  // came and ended between two looks
+  r.jobs[1].why = end_word::exit;                    // the last attempt's: it waits for another
+  count.look_at(r);
+  count.look_at(r);
+  r.jobs.erase(r.jobs.begin() + 2);  // the controller keeps the last ones alone
+  r.jobs.push_back(ended(5, end_word::time_limit));
+  count.look_at(r);
+  auto facts = sample_facts();
+  facts.ended = count.by_why();
+  const auto text = cluster_metrics(&facts);
+  INFO(text);
+  CHECK(has(text, "# TYPE troupe_jobs_ended_total counter"));
+  CHECK(has(text, R"(troupe_jobs_ended_total{why="finished"} 1)"));
+  CHECK(has(text, R"(troupe_jobs_ended_total{why="time_limit"} 2)"));
+  CHECK(text.find(R"(why="exit")") == std::string::npos);
+  CHECK(text.find(R"(why="lost_node")") == std::string::npos);
 }

@@ -319,11 +319,15 @@ std::string job_explainer::summary_of_waiting(const job_record& j,
     return fmt::format("suspended after iteration {}{}; `troupe resume {}` resumes it",
                        j.iterations_done, last ? fmt::format(" of {}", *last) : "", j.id);
   if (retry_in_s(j, s_.now_s)) return backoff_text(s_.cluster, j);
-  if (!plans_of(j)) return "planning is in progress";
+  const auto* made = plans_of(j);
+  if (!made) return "planning is in progress";
   if (s_.starting)
     return fmt::format("the controller has just started and waits for reports from nodes {}",
                        absent_nodes());
-  return by_policy.why_waiting;
+  // A policy that could not plan it: no other reason is one.
+  const bool failed =
+      made->plans && made->plans->empty() && made->why.code == reason::kind::unknown;
+  return failed ? "it has no plans: " + made->why.text : by_policy.why_waiting;
 }
 
 std::string job_explainer::summary_of(const job_record& j, const policy_view& by_policy) const {

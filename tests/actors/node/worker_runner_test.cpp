@@ -1,6 +1,9 @@
 #include "actors/node/worker_runner.hpp"
 
+#include <sys/stat.h>
+
 #include <csignal>
+#include <filesystem>
 #include <string>
 #include <thread>
 
@@ -9,6 +12,7 @@
 #include "actors/node/local_process_runner.hpp"
 #include "harness/scratch.hpp"
 #include "harness/shell.hpp"
+#include "messages/base/untrusted_file.hpp"
 #include "runtime/host/real_clock.hpp"
 #include "runtime/host/stopwatch.hpp"
 #include "runtime/host/wait.hpp"
@@ -132,4 +136,28 @@ TEST_CASE("a stage that outlives its node's runner starts nothing") {
   const auto starter = all.runner->workers(1);
   all.runner = nullptr;
   CHECK_FALSE(starter({{"true"}, {}, {}}));
+}
+
+TEST_CASE("what the workers of a lease print has the limit of a program's log") {
+  const workers all;
+  // Bytes that nobody has to write.
+  const auto w = all.start(3, "fallocate -l 320M /proc/self/fd/1 && touch filled; exec sleep 1000");
+  all.pid();
+  const auto log = [&] {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator{all.room.path()})
+      if (entry.path().filename() == "output.log") return entry.path().string();
+    return std::string{};
+  };
+  const auto on_disk = [&] {
+    struct stat s {};
+    return ::stat(log().c_str(), &s) == 0 ? 512ull * static_cast<std::uint64_t>(s.st_blocks) : 0;
+  };
+  constexpr std::uint64_t limit_bytes = 256ull << 20;
+  const bool filled =
+      all.wait([&] { return w->ended() || std::filesystem::exists(all.room / "filled"); });
+  REQUIRE(filled);
+  const bool cut = troupe::limit_disk_use(log(), 16ull << 30) && on_disk() > 0;
+  if (!cut) return;  // this file system takes no bytes that are not written
+  CHECK(all.wait([&] { return on_disk() <= limit_bytes; }));
+  CHECK(std::filesystem::file_size(log()) >= limit_bytes);
 }
