@@ -13,11 +13,11 @@ namespace troupe::gpu {
 namespace {
 
 // Templates write objects in the order in which their keys were given.
-using json = nlohmann::ordered_json;
+using nlohmann::ordered_json;
 
-constexpr int max_depth = 32;
+constexpr int max_value_levels = 32;
 // An object with its order is searched from the begin for each key.
-constexpr std::size_t max_keys = 256;
+constexpr std::size_t max_object_keys = 256;
 
 /// Roles of the API; a template makes special tokens of them. Others are a client's text.
 bool is_known_role(std::string_view role) {
@@ -26,45 +26,45 @@ bool is_known_role(std::string_view role) {
 }
 
 /// Null: it is no JSON, or has too many levels or keys.
-json read(std::string_view text) {
+ordered_json read_ordered(std::string_view text) {
   bool good = true;
   std::vector<std::size_t> keys;
-  const auto watch = [&](int depth, json::parse_event_t event, json&) {
-    using enum json::parse_event_t;
+  const auto watch = [&](int depth, ordered_json::parse_event_t event, ordered_json&) {
     const auto at = static_cast<std::size_t>(depth);
     keys.resize(std::max(keys.size(), at + 1));
-    if (event == object_start) keys[at] = 0;
+    if (event == ordered_json::parse_event_t::object_start) keys[at] = 0;
     // The depth of a key is that of its value.
-    if (event == key) good = good && ++keys[at - 1] <= max_keys;
-    good = good && depth < max_depth;
+    if (event == ordered_json::parse_event_t::key) good = good && ++keys[at - 1] <= max_object_keys;
+    good = good && depth < max_value_levels;
     return good;
   };
-  auto d = json::parse(text.begin(), text.end(), watch, false);
-  return good && !d.is_discarded() ? std::move(d) : json{};
+  auto d = ordered_json::parse(text.begin(), text.end(), watch, false);
+  return good && !d.is_discarded() ? std::move(d) : ordered_json{};
 }
 
-jinja::value value_of(const json& d, jinja::work& w) {
+jinja::value jinja_value_of(const ordered_json& d, jinja::work& w) {
   switch (d.type()) {
-    case json::value_t::boolean:
+    case ordered_json::value_t::boolean:
       return jinja::value{d.get<bool>()};
-    case json::value_t::number_integer:
+    case ordered_json::value_t::number_integer:
       return jinja::value{d.get<std::int64_t>()};
-    case json::value_t::number_unsigned:
+    case ordered_json::value_t::number_unsigned:
       if (d.get<std::uint64_t>() <= std::numeric_limits<std::int64_t>::max())
         return jinja::value{d.get<std::int64_t>()};
       return jinja::value{d.get<double>()};
-    case json::value_t::number_float:
+    case ordered_json::value_t::number_float:
       return jinja::value{d.get<double>()};
-    case json::value_t::string:
+    case ordered_json::value_t::string:
       return jinja::value{jinja::text{d.get<std::string>(), true}};
-    case json::value_t::array: {
+    case ordered_json::value_t::array: {
       std::vector<jinja::value> all;
-      for (const auto& one : d) all.push_back(value_of(one, w));
+      for (const auto& one : d) all.push_back(jinja_value_of(one, w));
       return jinja::value{jinja::list{std::move(all)}};
     }
-    case json::value_t::object: {
+    case ordered_json::value_t::object: {
       jinja::dictionary all;
-      for (const auto& [key, one] : d.items()) all.set(jinja::text{key, true}, value_of(one, w), w);
+      for (const auto& [key, one] : d.items())
+        all.set(jinja::text{key, true}, jinja_value_of(one, w), w);
       return jinja::value{std::move(all)};
     }
     default:
@@ -73,20 +73,20 @@ jinja::value value_of(const json& d, jinja::work& w) {
 }
 
 /// Templates write the arguments of a call as an object; the API has that as a text.
-bool read_arguments(json& call) {
+bool read_arguments(ordered_json& call) {
   if (!call.is_object() || !call.contains("function") || !call["function"].is_object())
     return false;
   auto& function = call["function"];
   const auto given = function.find("arguments");
   if (given == function.end() || !given->is_string()) return true;
   const auto& text = given->get_ref<const std::string&>();
-  auto object = text.empty() ? json::object() : read(text);
+  auto object = text.empty() ? ordered_json::object() : read_ordered(text);
   if (!object.is_object()) return false;
   *given = std::move(object);
   return true;
 }
 
-jinja::value content_of(const chat_message& m, content_form form, jinja::work& w) {
+jinja::value content_value(const chat_message& m, content_form form, jinja::work& w) {
   if (form == content_form::text) return jinja::text{m.text, true};
   std::vector<jinja::value> parts;
   for (const auto& text : m.parts.empty() ? std::vector{m.text} : m.parts) {
@@ -107,8 +107,8 @@ expected<jinja::value> values_of(std::span<const chat_message> messages, content
     const auto& m = messages[i];
     jinja::dictionary d;
     d.set("role", jinja::text{m.role, !is_known_role(m.role)}, w);
-    if (m.has_content) d.set("content", content_of(m, form, w), w);
-    auto more = m.more.empty() ? json::object() : read(m.more);
+    if (m.has_content) d.set("content", content_value(m, form, w), w);
+    auto more = m.more.empty() ? ordered_json::object() : read_ordered(m.more);
     bool good = more.is_object();
     if (good && more.contains("tool_calls"))
       for (auto& call : more["tool_calls"]) good = good && read_arguments(call);
@@ -117,8 +117,8 @@ expected<jinja::value> values_of(std::span<const chat_message> messages, content
           reason::kind::invalid,
           "message {}: expected calls of tools with a function whose arguments are a JSON "
           "object of at most {} levels and {} keys",
-          i, max_depth, max_keys);
-    for (const auto& [key, one] : more.items()) d.set(jinja::text{key}, value_of(one, w), w);
+          i, max_value_levels, max_object_keys);
+    for (const auto& [key, one] : more.items()) d.set(jinja::text{key}, jinja_value_of(one, w), w);
     all.emplace_back(std::move(d));
   }
   return jinja::value{jinja::list{std::move(all)}};
@@ -128,13 +128,13 @@ expected<jinja::value> values_of(std::span<const chat_message> messages, content
 
 expected<void> add_names(std::string_view object, template_names& to) try {
   if (object.empty()) return {};
-  const auto d = read(object);
+  const auto d = read_ordered(object);
   if (!d.is_object())
     return refuse(reason::kind::invalid,
                   "the template's names: expected a JSON object of at most {} levels and {} keys",
-                  max_depth, max_keys);
+                  max_value_levels, max_object_keys);
   jinja::work w;
-  for (const auto& [key, one] : d.items()) to[key] = value_of(one, w);
+  for (const auto& [key, one] : d.items()) to[key] = jinja_value_of(one, w);
   return {};
 } catch (const jinja::error& e) {
   return refuse(reason::kind::invalid, "the template's names: {}", e.what());

@@ -9,7 +9,7 @@
 #include "gpu/text/jinja_value.hpp"
 #include "messages/base/reason.hpp"
 
-// What a template gets of a conversation; for chat_template.cpp alone.
+// The values that a template gets of a conversation; for chat_template.cpp alone.
 
 namespace troupe::gpu {
 

@@ -67,7 +67,7 @@ struct request {
   tokens stop_tokens;                // stop_token_ids: each ends a completion
   std::uint32_t min_tokens = 0;      // before which nothing ends it
   std::optional<bool> adds_special;  // add_special_tokens; nothing: of prompts, not of chats
-  // Of a chat.
+  // For chats.
   bool asks_for_answer = true;   // add_generation_prompt
   bool continues = false;        // continue_final_message
   std::string template_names{};  // chat_template_kwargs, a JSON object; empty: none
@@ -77,6 +77,19 @@ struct request {
 /// OpenAI's API and of other servers that would change the answer and are not supported are refused
 /// by name.
 parsed<request> parse(std::string_view body, bool chat);
+
+/// The body of POST /tokenize: a prompt, or the messages of a chat, as of a request to generate.
+struct tokenize_request {
+  request what;  // model: may be empty
+  bool texts = false;
+};
+parsed<tokenize_request> parse_tokenize(std::string_view body);
+/// The body of POST /detokenize.
+struct detokenize_request {
+  std::string model;  // may be empty
+  tokens all;
+};
+parsed<detokenize_request> parse_detokenize(std::string_view body);
 
 /// A token with its log probability, and the most probable ones in its place.
 struct token_choice {
@@ -131,6 +144,11 @@ struct listed_model {
 /// GET /v1/models, and one of them.
 std::string models_json(const std::vector<listed_model>& models, std::int64_t created);
 std::string model_json(const listed_model& model, std::int64_t created);
+
+/// The answers to POST /tokenize and /detokenize. `texts`: of each token, if they are asked for.
+std::string tokenize_json(const tokens& all, std::uint32_t context,
+                          const std::optional<std::vector<std::string>>& texts);
+std::string detokenize_json(std::string_view text);
 
 /// Characters of a text, were it repaired to UTF-8.
 std::size_t characters(std::string_view text);

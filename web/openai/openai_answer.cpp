@@ -227,6 +227,21 @@ std::string error_event(const problem& p) {
   return event(problem_document(p));
 }
 
+std::string tokenize_json(const tokens& all, std::uint32_t context,
+                          const std::optional<std::vector<std::string>>& texts) {
+  json d{{"count", all.size()}, {"max_model_len", context}, {"tokens", all}};
+  d["token_strs"] = nullptr;
+  if (texts) {
+    d["token_strs"] = json::array();
+    for (const auto& one : *texts) d["token_strs"].push_back(repaired(one));
+  }
+  return text_of(d);
+}
+
+std::string detokenize_json(std::string_view text) {
+  return text_of({{"prompt", repaired(text)}});
+}
+
 std::string models_json(const std::vector<listed_model>& models, std::int64_t created) {
   auto data = json::array();
   for (const auto& m : models) data.push_back(model_document(m, created));

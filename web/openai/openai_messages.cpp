@@ -17,10 +17,9 @@ ordered_json read_in_order(std::string_view body, const std::string& wanted) {
   bool good = true, inside = false;
   std::vector<std::size_t> keys(deepest_json + 2);
   const auto watch = [&](int depth, ordered_json::parse_event_t event, ordered_json& name) {
-    using enum ordered_json::parse_event_t;
     const auto at = static_cast<std::size_t>(depth);
-    if (event == object_start) keys.at(at) = 0;
-    if (event != key) return true;
+    if (event == ordered_json::parse_event_t::object_start) keys.at(at) = 0;
+    if (event != ordered_json::parse_event_t::key) return true;
     // The depth of a key is that of its value.
     if (depth == 1) return inside = name == wanted;
     if (!inside) return false;

@@ -46,6 +46,13 @@ class reader {
  public:
   reader(const json& d, std::string_view body, bool chat) : d_{d}, body_{body} { r_.chat = chat; }
 
+  tokenize_request with_texts(request r, bool& ok) const {
+    bool texts = false;
+    ok = flag("return_token_strs", texts).has_value();
+    return {std::move(r), texts};
+  }
+  static bool is_list_of_tokens(const json& v) { return v == json::array() || is_tokens(v); }
+
   parsed<request> run() {
     for (auto step : {&reader::refuse_unsupported, &reader::read_model, &reader::read_input,
                       &reader::read_lengths, &reader::read_sampling, &reader::read_stops,
@@ -316,7 +323,7 @@ class reader {
     return {};
   }
 
-  // What decides how a prompt is made of a text, or of messages.
+  // The keys that decide how a prompt is made of a text, or of messages.
   checked read_template() {
     bool special = true;
     if (auto ok = flag("add_special_tokens", special); !ok) return ok;
@@ -384,6 +391,33 @@ class reader {
 };
 
 }  // namespace
+
+// As vLLM has it: the model may be left out, where there is one.
+parsed<tokenize_request> parse_tokenize(std::string_view body) {
+  json d;
+  if (auto ok = read(body, d); !ok) return tl::unexpected{ok.error()};
+  if (!d.contains("model")) d["model"] = "";
+  const reader one{d, body, d.contains("messages")};
+  auto asked = reader{one}.run();
+  if (!asked) return tl::unexpected{asked.error()};
+  if (!asked->chat &&
+      (asked->prompts.size() != 1 || !std::holds_alternative<std::string>(asked->prompts[0])))
+    return invalid("prompt", "must be a string");
+  bool ok = true;
+  auto made = one.with_texts(std::move(*asked), ok);
+  if (!ok) return invalid("return_token_strs", "must be true or false");
+  return made;
+}
+
+parsed<detokenize_request> parse_detokenize(std::string_view body) {
+  json d;
+  if (auto ok = read(body, d); !ok) return tl::unexpected{ok.error()};
+  const auto model = d.value("model", json(""));
+  if (!model.is_string()) return invalid("model", "must be a string");
+  if (!d.contains("tokens") || !reader::is_list_of_tokens(d["tokens"]))
+    return invalid("tokens", "must be a list of token numbers");
+  return detokenize_request{model.get<std::string>(), d["tokens"].get<tokens>()};
+}
 
 parsed<request> parse(std::string_view body, bool chat) {
   json d;

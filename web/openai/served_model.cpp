@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace troupe::web {
@@ -157,6 +158,12 @@ openai::parsed<generation> generation_of(const openai::request& r, const served_
                                longest, g.max_tokens, positions),
                    param, "context_length_exceeded");
   return g;
+}
+
+openai::parsed<tokens> first_prompt_of(const openai::request& r, const served_model& m) {
+  constexpr auto any = std::numeric_limits<std::size_t>::max();
+  return r.chat ? tokens_of_chat(r, m, any)
+                : tokens_of(r.prompts.front(), m, any, r.adds_special.value_or(true));
 }
 
 // The one translation from the API to a sequence. The end tokens are the model's, the chat

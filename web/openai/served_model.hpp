@@ -37,6 +37,10 @@ struct generation {
 openai::parsed<generation> generation_of(const openai::request& r, const served_model& m,
                                          std::size_t positions);
 
+/// The tokens of a request's first prompt, or of its messages, however many.
+openai::parsed<std::vector<std::uint32_t>> first_prompt_of(const openai::request& r,
+                                                           const served_model& m);
+
 /// One choice for a prompt, without its listener and seed.
 generator::submission submission_of(const openai::request& r, const served_model& m,
                                     const std::vector<std::uint32_t>& prompt,

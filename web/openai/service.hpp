@@ -50,6 +50,8 @@ class service {
   /// Pages in browsers that may read answers; without it none of other origins. Call it before the
   /// first request.
   void allow_origins(std::vector<std::string> origins) { cors_ = cors_policy{std::move(origins)}; }
+  /// Writes a line of the log for each request. Call it before the first one.
+  void log_requests() { logs_ = true; }
   /// Instead of the present ones; they may not become nothing.
   void change_keys(api_keys keys);
 
@@ -87,6 +89,11 @@ class service {
   http_answer health() const;
   /// Replies, now or later.
   void generate(const http_request& r, bool chat, const std::shared_ptr<http_reply>& reply);
+  std::optional<openai::problem> refusal_of_text(const http_request& r) const;
+  void tokenize(const http_request& r, const std::shared_ptr<http_reply>& reply);
+  void detokenize(const http_request& r, const std::shared_ptr<http_reply>& reply);
+  /// That model; without a name the only one. Null: there is none.
+  offer_ptr named_or_only(const std::string& name) const;
   std::uint64_t random_number();
   void remember(const std::shared_ptr<running>& one);
   void fail(const openai::problem& p, const std::string& model,
@@ -104,6 +111,7 @@ class service {
   const runtime::clock& clock_;
   const std::int64_t started_;
   cors_policy cors_{{}};
+  bool logs_ = false;
   std::mutex random_mutex_;
   random_source random_;
   metrics metrics_;

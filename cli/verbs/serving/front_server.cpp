@@ -80,6 +80,7 @@ int run_front(output& out, front_server_options o) {
   const runtime::real_clock clock;
   web::service service{std::move(*keys), clock, start_seed(clock)};
   service.allow_origins(o.origins);
+  if (o.logs) service.log_requests();
   const auto server = web::http_server::start(
       place->host, place->port, o.limits,
       [&](const web::http_request& r, std::shared_ptr<web::http_reply> reply) {

@@ -22,6 +22,7 @@ struct front_server_options {
   std::vector<std::string> origins;            // of pages that may read answers in a browser
   double grace_s = 30;                         // for answers that have begun, after a signal
   web::http_limits limits{};
+  bool logs = false;  // a line for each request
 };
 
 /// Runs a front of a cluster with OpenAI's API until it is stopped. Models are offered as decoders

@@ -159,7 +159,7 @@ json body_of(const remote_prompt& p, const std::string& model, bool ours) {
   if (ours) {
     d["stream_options"] = {{"include_usage", true}};
     d["return_token_ids"] = true;
-    // Of a completion 0: the chosen token's own probability, without alternatives.
+    // A completion has 0: the chosen token's own probability, without alternatives.
     d["logprobs"] = p.chat ? json(true) : json(0);
   }
   if (p.chat)

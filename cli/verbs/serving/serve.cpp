@@ -58,6 +58,8 @@ class serve_verb final : public verb {
     app.add_option("--max-body-mb", max_body_mb_, "MB that a request's body may have")
         ->check(CLI::Range(1, 1'000))
         ->capture_default_str();
+    app.add_flag("--access-log", front_.logs,
+                 "Write a line for each request: method, path, status, seconds and X-Request-Id");
     app.add_option("--running", limits_.running, "Choices that are generated at a time")
         ->check(CLI::Range(1, 4096))
         ->capture_default_str();
@@ -110,6 +112,7 @@ class serve_verb final : public verb {
     const runtime::real_clock clock;
     web::service service{std::move(*keys), clock, start_seed(clock)};
     service.allow_origins(origins_);
+    if (front_.logs) service.log_requests();
     const std::shared_ptr<web::generator> by =
         web::make_batch_loop(std::move(*device), served->words, limits_);
     for (const auto& name : names) {

@@ -26,7 +26,7 @@ std::string sentence_in(const json& d, int depth = 0) {
   return {};
 }
 
-/// What people can read of a page.
+/// The text of a page, for people.
 std::string without_tags(std::string_view page) {
   std::string out;
   bool inside = false;
