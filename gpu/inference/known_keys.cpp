@@ -16,8 +16,8 @@ using nlohmann::json;
 using named_value = std::pair<const char*, json>;
 
 /// Settings of answers that are applied, or that change none: numbers of tokens that are read
-/// elsewhere, what a program gets besides the tokens, how caches and drafts are kept, and what
-/// counts only with beams, for which num_beams is named.
+/// elsewhere, what a program gets besides the tokens, how caches and drafts are kept, and when a
+/// search with beams ends, for which num_beams is named.
 constexpr std::string_view harmless_settings[] = {"temperature",
                                                   "top_p",
                                                   "top_k",
@@ -47,10 +47,6 @@ constexpr std::string_view harmless_settings[] = {"temperature",
                                                   "remove_invalid_values",
                                                   "renormalize_logits",
                                                   "early_stopping",
-                                                  "length_penalty",
-                                                  "diversity_penalty",
-                                                  "constraints",
-                                                  "force_words_ids",
                                                   "is_assistant",
                                                   "num_assistant_tokens",
                                                   "num_assistant_tokens_schedule",
@@ -74,6 +70,8 @@ const std::vector<named_value>& neutral_settings() {
       {"encoder_no_repeat_ngram_size", 0},
       {"num_beams", 1},
       {"num_beam_groups", 1},
+      {"length_penalty", 1},
+      {"diversity_penalty", 0},
       {"num_return_sequences", 1},
       {"penalty_alpha", 0},
       {"guidance_scale", 1},

@@ -70,16 +70,15 @@ std::string adapter_text(const fs::path& folder) {
       folder.string(), base);
 }
 
-/// The first file of a folder, by name, that ends or begins so.
-std::string first_file(const fs::path& folder, std::string_view begin, std::string_view end) {
+/// The first file of a folder, by name, that ends so.
+std::string first_file(const fs::path& folder, std::string_view end) {
   std::string first;
   std::error_code error;
   std::size_t left = 10'000;
   for (fs::directory_iterator at{folder, error}, last; !error && at != last && left > 0;
        at.increment(error), --left) {
     auto name = at->path().filename().string();
-    if (name.starts_with(begin) && name.ends_with(end) && (first.empty() || name < first))
-      first = std::move(name);
+    if (name.ends_with(end) && (first.empty() || name < first)) first = std::move(name);
   }
   return first;
 }
@@ -92,7 +91,7 @@ std::string what_folder(const fs::path& folder) {
     return fmt::format(
         "{}: is a folder of the Hugging Face Hub's cache; expected one of those in {}", name,
         (folder / "snapshots").string());
-  if (const auto file = first_file(folder, "", ".gguf"); !file.empty())
+  if (const auto file = first_file(folder, ".gguf"); !file.empty())
     return fmt::format("{}: has no config.json, but {}, which is in {}; {}", name,
                        admission::shown(file), gguf_text, folder_wanted);
   if (is_there(folder / "params.json"))
@@ -122,22 +121,16 @@ std::string no_model_folder(const fs::path& path) {
 
 std::string other_weights(const fs::path& folder) {
   struct form {
-    std::string_view begin, end, what;
+    std::string_view end, what;
   };
   constexpr std::string_view convert =
       "; save it with safetensors (save_pretrained() of transformers)";
-  constexpr form forms[] = {{"pytorch_model", ".bin", "PyTorch's pickle"},
-                            {"pytorch_model", ".bin.index.json", "PyTorch's pickle"},
-                            {"consolidated", ".pth", "PyTorch's pickle"},
-                            {"", ".pth", "PyTorch's pickle"},
-                            {"", ".pt", "PyTorch's pickle"},
-                            {"", ".bin", "PyTorch's pickle"},
-                            {"", ".gguf", gguf_text},
-                            {"", ".h5", "TensorFlow's form"},
-                            {"", ".msgpack", "Flax's form"},
-                            {"", ".onnx", "ONNX"}};
+  constexpr form forms[] = {{".bin", "PyTorch's pickle"}, {".bin.index.json", "PyTorch's pickle"},
+                            {".pth", "PyTorch's pickle"}, {".pt", "PyTorch's pickle"},
+                            {".gguf", gguf_text},         {".h5", "TensorFlow's form"},
+                            {".msgpack", "Flax's form"},  {".onnx", "ONNX"}};
   for (const auto& f : forms)
-    if (const auto file = first_file(folder, f.begin, f.end); !file.empty())
+    if (const auto file = first_file(folder, f.end); !file.empty())
       return fmt::format("{}: has weights only in {} ({}), expected *.safetensors{}",
                          folder.string(), f.what, admission::shown(file), convert);
   return {};

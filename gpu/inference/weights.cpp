@@ -112,35 +112,37 @@ bool is_ignored(std::string_view name, const inference_model& m) {
 
 constexpr std::string_view optional_prefix = "transformer.";
 
-/// The name without its first part.
-std::string_view tail_of(std::string_view name) {
-  return name.substr(name.find('.') + 1);
+/// How much a tensor's name is like the one that is missing: the same but for what is before it, or
+/// of the same module, as the parts of quantized weights are.
+int likeness(const std::string& name, const std::string& wanted) {
+  const auto inner = wanted.substr(wanted.find('.') + 1);
+  if (name.ends_with("." + wanted)) return 4;
+  if (wanted.ends_with("." + name)) return 3;
+  if (name.starts_with(wanted.substr(0, wanted.rfind('.') + 1))) return 2;
+  return name.ends_with("." + inner) ? 1 : 0;
 }
 
 /// Why files that do not have a tensor are not read: its values are of another type; or a name that
-/// is there, so that people see how the names differ: one that is the same but for what is before
-/// it, else the first.
+/// is there, so that people see how the names differ.
 std::string missing_text(std::span<const safetensors> files, const std::string& wanted) {
+  constexpr std::string_view types =
+      "expected F32, F16 or BF16: quantized weights, and floats of other sizes, are not read";
   const stored_tensor* like = nullptr;
+  bool read = false;
   int best = -1;
   for (const auto& file : files)
     for (const auto& t : file.all()) {
-      const std::string_view name = t.name;
-      const bool same = name == wanted || name == std::string{optional_prefix} + wanted;
-      if (same)
-        return fmt::format(
-            "'{}' has values of type {}, expected F32, F16 or BF16: quantized weights, and floats "
-            "of other sizes, are not read",
-            admission::shown(t.name), admission::shown(t.dtype));
-      const int score = name.ends_with("." + wanted)                         ? 3
-                        : wanted.ends_with("." + t.name)                     ? 2
-                        : name.ends_with("." + std::string{tail_of(wanted)}) ? 1
-                                                                             : 0;
-      if (score > best) best = score, like = &t;
+      if (t.name == wanted || t.name == std::string{optional_prefix} + wanted)
+        return fmt::format("'{}' has values of type {}, {}", admission::shown(t.name),
+                           admission::shown(t.dtype), types);
+      const int score = likeness(t.name, wanted);
+      if (score > best) best = score, like = &t, read = file.find(t.name) != nullptr;
     }
   if (!like) return fmt::format("has no tensor '{}', and no other", wanted);
-  return fmt::format("has no tensor '{}'; {}, '{}' is there", wanted,
-                     best > 0 ? "instead" : "for example", admission::shown(like->name));
+  const auto type =
+      read ? "" : fmt::format(", with values of type {}; {}", admission::shown(like->dtype), types);
+  return fmt::format("has no tensor '{}'; {}, '{}' is there{}", wanted,
+                     best > 0 ? "instead" : "for example", admission::shown(like->name), type);
 }
 
 void append_tensors(const weight_matrix& w, std::vector<named_shape>& out) {

@@ -55,7 +55,7 @@ expected<std::vector<fs::path>> checkpoint_files(const fs::path& path) {
   if (!fs::is_directory(path, error)) return std::vector{path};
   std::set<fs::path> files;
   if (fs::exists(path / checkpoint_index, error)) {
-    const auto read = read_json_file(path / checkpoint_index, max_index_bytes);
+    const auto read = read_python_json_file(path / checkpoint_index, max_index_bytes);
     if (!read) return refuse(read.error());
     const auto& index = *read;
     if (!index.contains("weight_map") || !index["weight_map"].is_object())

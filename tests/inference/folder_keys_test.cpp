@@ -194,6 +194,8 @@ TEST_CASE(
       {"bad_words_ids", "[[65]]"},
       {"begin_suppress_tokens", "[5]"},
       {"chat_format", "\"chatml\""},
+      {"constraints", "[1]"},
+      {"diversity_penalty", "0.5"},
       {"do_sample", "false"},
       {"dola_layers", "\"high\""},
       {"encoder_no_repeat_ngram_size", "2"},
@@ -201,9 +203,11 @@ TEST_CASE(
       {"epsilon_cutoff", "0.1"},
       {"eta_cutoff", "0.1"},
       {"exponential_decay_length_penalty", "[5, 1.5]"},
+      {"force_words_ids", "[[1]]"},
       {"forced_bos_token_id", "3"},
       {"forced_eos_token_id", "66"},
       {"guidance_scale", "1.5"},
+      {"length_penalty", "2.0"},
       {"max_length", "20"},
       {"max_new_tokens", "4"},
       {"max_time", "3.0"},
@@ -236,6 +240,7 @@ TEST_CASE(
     "num_beams": 1, "do_sample": true, "transformers_version": "5.2.0", "pad_token_id": 0,
     "bos_token_id": 1, "eos_token_id": 2, "_from_model_config": true, "temperature": 0.6,
     "top_k": 50, "top_p": 1.0, "use_cache": true, "suppress_tokens": [], "min_length": 0,
-    "output_scores": false, "cache_implementation": "hybrid", "early_stopping": true})")
+    "output_scores": false, "cache_implementation": "hybrid", "early_stopping": true,
+    "length_penalty": 1.0})")
             .empty());
 }

@@ -47,19 +47,24 @@ std::string config_with(const std::string& key) {
   return text + ", " + key + "}";
 }
 
-/// A safetensors file whose tensors have this type and `bytes` a value.
-std::string tensors_of_type(const std::string& dtype, std::size_t bytes) {
+/// A safetensors file whose tensors have this type and `bytes` a value, or those alone whose names
+/// end so, with another end.
+std::string tensors_of_type(const std::string& dtype, std::size_t bytes,
+                            const std::string& end = "", const std::string& other_end = "") {
   std::string header = "{";
   std::size_t at = 0;
   for (const auto& t :
        tensors_of(loaded(read_inference_model(folder_of({{"config.json", config()}}))))) {
-    std::size_t size = bytes;
+    const bool is = t.name.ends_with(end);
+    const auto name =
+        t.name.substr(0, t.name.size() - (is ? end.size() : 0)) + (is ? other_end : "");
+    std::size_t size = is ? bytes : 4;
     std::string shape;
     for (const auto n : t.shape) {
       size *= n;
       shape += (shape.empty() ? "" : ", ") + std::to_string(n);
     }
-    header += (at == 0 ? "\"" : ", \"") + t.name + "\": {\"dtype\": \"" + dtype +
+    header += (at == 0 ? "\"" : ", \"") + name + "\": {\"dtype\": \"" + (is ? dtype : "F32") +
               "\", \"shape\": [" + shape + "], \"data_offsets\": [" + std::to_string(at) + ", " +
               std::to_string(at + size) + "]}";
     at += size;
@@ -159,6 +164,13 @@ TEST_CASE("quantized weights are refused with how they are quantized") {
                                    tensors_of_type(type, static_cast<std::size_t>(bytes))}})),
                Contains(std::string{"'model.embed_tokens.weight' has values of type "} + type +
                         ", expected F32, F16 or BF16"));
+  CHECK_THAT(
+      refused(folder_of(
+          {{"config.json", config()},
+           {"model.safetensors", tensors_of_type("I32", 4, "k_proj.weight", "k_proj.qweight")}})),
+      Contains("has no tensor 'model.layers.0.self_attn.k_proj.weight'; instead, "
+               "'model.layers.0.self_attn.k_proj.qweight' is there, with values of type I32; "
+               "expected F32, F16 or BF16"));
 }
 
 TEST_CASE("a missing tensor is refused with a name that is there") {
@@ -169,6 +181,9 @@ TEST_CASE("a missing tensor is refused with a name that is there") {
   CHECK_THAT(refused_names(
                  [&](const std::string& n) { return n.starts_with("model.") ? n.substr(6) : n; }),
              Contains("instead, 'embed_tokens.weight' is there"));
+  const std::string norm = "model.layers.2.input_layernorm.weight";
+  CHECK_THAT(refused_names([&](const std::string& n) { return n == norm ? "x." + n : n; }),
+             Contains("has no tensor '" + norm + "'; instead, 'x." + norm + "' is there"));
   int number = 0;
   CHECK_THAT(refused_names([&](const std::string&) { return "x." + std::to_string(number++); }),
              Contains("; for example, 'x."));
