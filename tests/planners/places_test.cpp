@@ -101,6 +101,25 @@ void divide(cluster& c, random_source& r) {
       if (r.chance(0.5)) c.wan.push_back({a, b, 20, 5, 0});
 }
 
+TEST_CASE(
+    "a program with unequal parts takes GPUs of the nodes that have the most, if equal ones are "
+    "none") {
+  const auto c = sites({3}, {});
+  const idle_index idle{c};
+  const auto pools = pools_of(c, idle);
+  REQUIRE(pools.size() == 1);
+  free_gpus free{c, idle};
+  free.take({{0, 3}, {1, 1}});  // 1, 3 and 4 are free
+  auto job = program(5);
+  CHECK(find_for_program(free, pools[0], 5, job).empty());
+  job.unequal = true;
+  CHECK(find_for_program(free, pools[0], 5, job) == allocation{{2, 4}, {1, 1}});
+  CHECK(find_for_program(free, pools[0], 8, job) == allocation{{2, 4}, {1, 3}, {0, 1}});
+  CHECK(find_for_program(free, pools[0], 9, job).empty());
+  // Equal parts come first.
+  CHECK(find_for_program(free, pools[0], 6, job) == allocation{{1, 3}, {2, 3}});
+}
+
 }  // namespace places_tests
 
 using namespace places_tests;
