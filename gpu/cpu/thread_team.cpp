@@ -12,9 +12,9 @@ namespace {
 
 constexpr std::uint64_t one_work = 1ull << 32, blocks_mask = one_work - 1;
 
-// Some 50 microseconds: longer than what lies between two works of a token, shorter than what
-// anybody would notice of an idle server.
-constexpr int looks_before_sleep = 2000;
+// Some 200 microseconds: longer than what lies between two works of a token and between two tokens,
+// shorter than what anybody would notice of an idle server.
+constexpr int looks_before_sleep = 8000;
 
 void pause_processor() {
 #ifdef __SSE2__
