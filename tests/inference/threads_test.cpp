@@ -69,7 +69,7 @@ std::vector<float> all_values(const inference_model& m, std::uint32_t threads) {
 
 }  // namespace
 
-TEST_CASE("threads of a team compute each block once, and a work ends with its last block") {
+TEST_CASE("threads of a team compute each block once") {
   for (const std::size_t threads : {1, 2, 5}) {
     cpu::thread_team team{threads};
     CHECK(team.size() == threads);
@@ -79,8 +79,6 @@ TEST_CASE("threads of a team compute each block once, and a work ends with its l
       std::fill(times.begin(), times.end(), 0u);
       std::atomic<bool> known{true};
       team.run(blocks, [&](std::size_t block, std::size_t thread) {
-        // The others are still busy when the caller finds no block any more.
-        for (int i = 0; thread > 0 && work % 8 == 0 && i < 20; ++i) std::this_thread::yield();
         ++times[block];
         if (thread >= threads) known = false;
       });
@@ -89,6 +87,22 @@ TEST_CASE("threads of a team compute each block once, and a work ends with its l
                         [](auto n) { return n == 1; }));
       CHECK(std::count(times.begin(), times.end(), 1u) == static_cast<std::ptrdiff_t>(blocks));
     }
+  }
+}
+
+TEST_CASE("a work ends when the others have done what they have begun, not before") {
+  cpu::thread_team team{2};
+  for (int work = 0; work < 20; ++work) {
+    std::atomic<bool> begun{false};
+    std::atomic<int> done{0};
+    team.run(2, [&](std::size_t, std::size_t thread) {
+      // The caller's block ends once the other one is in other hands.
+      while (thread == 0 && !begun) std::this_thread::yield();
+      begun = true;
+      for (int i = 0; thread == 1 && i < 5; ++i) std::this_thread::yield();
+      ++done;
+    });
+    REQUIRE(done == 2);
   }
 }
 
