@@ -60,8 +60,8 @@ void thread_team::share(std::size_t blocks, void* what, call* how) {
   }
 }
 
-// What is to be done is read after a block has been taken: until that block is done, the work
-// cannot end, and nobody writes it.
+// The function is read after a block has been taken: until that block is done, the work cannot end,
+// and nobody writes the function.
 bool thread_team::take_block(std::size_t thread) {
   auto t = ticket_.load(std::memory_order_acquire);
   do {
