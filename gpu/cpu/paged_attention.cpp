@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t page_rows = tile_positions;
 
 /// Products of a query and a key below which the heads are not shared among threads.
-constexpr std::size_t worth_sharing = 50'000;
+constexpr std::size_t worth_sharing = 16'000;
 
 }  // namespace
 

@@ -12,9 +12,9 @@ namespace {
 
 constexpr std::uint64_t one_work = 1ull << 32, blocks_mask = one_work - 1;
 
-// Some 50 microseconds: longer than what lies between two works of a token, shorter than what
-// anybody would notice of an idle server.
-constexpr int looks_before_sleep = 2000;
+// Some 200 microseconds: longer than what lies between two works of a token and between two tokens,
+// shorter than what anybody would notice of an idle server.
+constexpr int looks_before_sleep = 8000;
 
 void pause_processor() {
 #ifdef __SSE2__
@@ -60,8 +60,8 @@ void thread_team::share(std::size_t blocks, void* what, call* how) {
   }
 }
 
-// What is to be done is read after a block has been taken: until that block is done, the work
-// cannot end, and nobody writes it.
+// The function is read after a block has been taken: until that block is done, the work cannot end,
+// and nobody writes the function.
 bool thread_team::take_block(std::size_t thread) {
   auto t = ticket_.load(std::memory_order_acquire);
   do {

@@ -40,7 +40,7 @@ class batch_queue {
   struct limits {
     std::uint32_t running = 64;   // sequences at a time; beyond them, sequences wait
     std::uint32_t prefill = 256;  // positions of prompts in a round; a multiple of tile_positions
-    // Of one prompt, a multiple of them, too: what comes now waits for no more of a long one. 0: no
+    // Those of one prompt, a multiple, too: what comes now waits for no more of a long one. 0: no
     // limit, and prompts are computed one after the other.
     std::uint32_t chunk = tile_positions;
     bool shares = true;  // pages of prompts

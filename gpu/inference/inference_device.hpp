@@ -30,7 +30,7 @@ namespace troupe::gpu {
 inline constexpr std::uint32_t tile_positions = cache_page_positions;
 /// Sequences of a step of a decode, and rows of a step of a head.
 inline constexpr std::uint32_t decode_rows = 8;
-/// Of a device.
+/// Threads of a device.
 inline constexpr std::uint32_t max_inference_threads = 1024;
 
 struct inference_spec {

@@ -32,7 +32,7 @@ std::size_t rows_of(const batch_round& r, sequence_id id = 0) {
   return n;
 }
 
-/// What an executed round tells the queue.
+/// Tells the queue the results of an executed round.
 void executed(batch_queue& q, const batch_round& r) {
   for (const auto& c : r.prefill)
     if (c.next) q.took(c.sequence, 1);

@@ -1,7 +1,7 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cstring>
-#include <fstream>
+#include <thread>
 
 #include "gpu/cpu/kernel_sets.hpp"
 #include "gpu/cpu/thread_team.hpp"
@@ -69,7 +69,7 @@ std::vector<float> all_values(const inference_model& m, std::uint32_t threads) {
 
 }  // namespace
 
-TEST_CASE("threads of a team compute each block once, and a work ends with its last block") {
+TEST_CASE("threads of a team compute each block once") {
   for (const std::size_t threads : {1, 2, 5}) {
     cpu::thread_team team{threads};
     CHECK(team.size() == threads);
@@ -87,6 +87,22 @@ TEST_CASE("threads of a team compute each block once, and a work ends with its l
                         [](auto n) { return n == 1; }));
       CHECK(std::count(times.begin(), times.end(), 1u) == static_cast<std::ptrdiff_t>(blocks));
     }
+  }
+}
+
+TEST_CASE("a work ends when the others have done what they have begun, not before") {
+  cpu::thread_team team{2};
+  for (int work = 0; work < 20; ++work) {
+    std::atomic<bool> begun{false};
+    std::atomic<int> done{0};
+    team.run(2, [&](std::size_t, std::size_t thread) {
+      // The caller's block ends once the other one is in other hands.
+      while (thread == 0 && !begun) std::this_thread::yield();
+      begun = true;
+      for (int i = 0; thread == 1 && i < 5; ++i) std::this_thread::yield();
+      ++done;
+    });
+    REQUIRE(done == 2);
   }
 }
 
