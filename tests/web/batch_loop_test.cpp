@@ -130,6 +130,12 @@ TEST_CASE("beyond the allowed sequences all or none are queued, and ends make ro
       {received_by(long_one, ears[2].listener()), received_by(long_one, ears[3].listener())});
   REQUIRE_FALSE(two);
   CHECK(two.error().code == reason::kind::insufficient);
+  // More than are ever allowed: no later attempt can succeed.
+  std::vector<generator::submission> four;
+  for (int i = 0; i < 4; ++i) four.push_back(received_by(asked(0), ears[3].listener()));
+  const auto never = loop.submit(std::move(four));
+  REQUIRE_FALSE(never);
+  CHECK(never.error().code == reason::kind::invalid);
   REQUIRE(loop.submit({received_by(long_one, ears[4].listener())}));
   loop.cancel(*first);
   CHECK(runtime::wait_until([&] { return ears[4].ends == 1; }, long_s));

@@ -326,3 +326,93 @@ TEST_CASE("pages of allowed origins may read answers, and others may not") {
     CHECK(field(f.ask(r)->answer, "Access-Control-Allow-Origin").empty());
   }
 }
+
+TEST_CASE("a service that ends takes nothing new, and says so to the clients that it has") {
+  fixture f;
+  const auto present = f.complete({{"prompt", "ab"}});
+  REQUIRE(f.submitted(1) == 1);
+  CHECK(f.api.requests() == 1);
+  f.api.drain();
+  const auto refused = f.complete({{"prompt", "ab"}});
+  CHECK(fixture::status(refused) == 503);
+  CHECK_THAT(refused->answer.body, Contains("the server is ending"));
+  CHECK(fixture::status(f.ask(fixture::get("/health"))) == 503);
+  CHECK(f.api.requests() == 1);
+  CHECK_FALSE(present->over);
+  f.api.end_all("it has ended");
+  CHECK(fixture::status(present) == 503);
+  CHECK_THAT(present->answer.body, Contains("it has ended"));
+  CHECK(f.by->cancelled == 1);
+  present->gone = {};  // as a connection does behind an answer
+  CHECK(f.api.requests() == 0);
+  const auto metrics = f.ask(fixture::get("/metrics"))->answer.body;
+  CHECK_THAT(metrics, Contains(R"(troupe_requests_total{model="m",outcome="failed"} 1)"));
+}
+
+TEST_CASE("a body in a coding is refused with the codings that are read") {
+  fixture f;
+  http_request r = fixture::get("/v1/completions");
+  r.method = "POST";
+  r.body = R"({"model": "m", "prompt": "a"})";
+  for (const char* coding : {"gzip", "br", "identity, gzip"}) {
+    r.content_encoding = coding;
+    const auto reply = f.ask(r);
+    CHECK(fixture::status(reply) == 415);
+    CHECK(reply->answer.fields == http_fields{{"Accept-Encoding", "identity"}});
+  }
+  r.content_encoding = "identity";
+  f.ask(r);
+  CHECK(f.submitted(1) == 1);
+}
+
+TEST_CASE("further names of a model are models of one generator, whose pages count once") {
+  fixture f;
+  served_model other;
+  other.name = "alias";
+  other.model.positions = 32;
+  f.api.offer(std::move(other), f.by);
+  const auto models = fixture::document(f.ask(fixture::get("/v1/models"))).at("data");
+  REQUIRE(models.size() == 2);
+  CHECK(models[0].at("id") == "alias");
+  CHECK(models[0].at("max_model_len") == 32);
+  CHECK(models[1].at("max_model_len") == 64);
+  CHECK_THAT(f.ask(fixture::get("/metrics"))->answer.body,
+             Contains("troupe_kv_pages{state=\"free\"} 10"));
+}
+
+TEST_CASE("texts become tokens and tokens texts, as vLLM's clients ask for it") {
+  fixture f;
+  const auto d = fixture::document(f.complete({{"prompt", "ab"}}, "/tokenize"));
+  CHECK(d ==
+        json{{"count", 2}, {"max_model_len", 64}, {"tokens", {97, 98}}, {"token_strs", nullptr}});
+  const auto chat =
+      fixture::document(f.complete({{"messages", {{{"role", "user"}, {"content", "a"}}}},
+                                    {"add_generation_prompt", false},
+                                    {"return_token_strs", true}},
+                                   "/tokenize"));
+  CHECK(chat.at("count") == std::string{"user: a\n"}.size());
+  CHECK(chat.at("token_strs").at(6) == "a");
+  CHECK(fixture::document(f.complete({{"tokens", {97, 98}}}, "/detokenize")) ==
+        json{{"prompt", "ab"}});
+  CHECK(fixture::status(f.complete({{"tokens", "a"}}, "/detokenize")) == 400);
+  CHECK(fixture::status(f.complete({{"prompt", {1, 2}}}, "/tokenize")) == 400);
+  CHECK(fixture::status(f.complete({{"prompt", std::string(2 << 20, 'a')}}, "/tokenize")) == 413);
+}
+
+TEST_CASE("keys of other servers reach the sequence, and what the model cannot do is named") {
+  fixture f{{std::nullopt, std::nullopt, std::nullopt, std::nullopt, 1.25}};
+  f.complete({{"prompt", "ab"}, {"stop_token_ids", {65}}, {"min_tokens", 3}, {"max_tokens", 5}});
+  f.complete({{"prompt", "ab"}, {"repetition_penalty", 1}, {"ignore_eos", true}});
+  REQUIRE(f.submitted(2) == 2);
+  const auto& first = f.by->submissions[0].what;
+  CHECK(first.last_tokens == std::vector<std::uint32_t>{256, 65});
+  CHECK(first.min_tokens == 3u);
+  CHECK(first.how.repetition_penalty == 1.25);
+  CHECK(f.by->submissions[1].what.how.repetition_penalty == 1);
+  CHECK(f.by->submissions[1].what.last_tokens.empty());
+  const auto param = [&](json body) {
+    return fixture::document(f.complete(std::move(body))).at("error").at("param");
+  };
+  CHECK(param({{"prompt", "ab"}, {"stop_token_ids", {258}}}) == "stop_token_ids");
+  CHECK(param({{"prompt", "ab"}, {"min_tokens", 17}}) == "min_tokens");  // of 16 by default
+}
