@@ -25,7 +25,8 @@ class batch_loop final : public generator {
         pages_{device_->free_pages()},
         longest_{static_cast<std::uint32_t>(std::min<std::uint64_t>(
             device_->spec().model.positions, std::uint64_t{pages_} * gpu::tile_positions))},
-        queue_{{limits.running, limits.prefill, limits.shares}, pages_} {
+        queue_{{.running = limits.running, .prefill = limits.prefill, .shares = limits.shares},
+               pages_} {
     publish();
     thread_ = std::thread{[this] { run(); }};
   }
