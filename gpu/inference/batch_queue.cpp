@@ -264,6 +264,24 @@ void batch_queue::decode(batch_round& r) {
   }
 }
 
+/// The page of its prompt that comes next, if others can share it.
+std::optional<batch_queue::next_page> batch_queue::page_to_share(const sequence& s) const {
+  const auto first = s.shared.size() * tile_positions;
+  if (!limits_.shares || s.computed != first || first + tile_positions > s.about.prompt.size())
+    return {};
+  return next_page{s.shared.empty() ? page_name{} : s.shared.back(),
+                   std::span{s.about.prompt}.subspan(first, tile_positions)};
+}
+
+/// Can it take this page once another sequence has computed it?
+bool batch_queue::waits_for(const sequence& s, const next_page& other) const {
+  if (s.about.what.scores_prompt || s.on_device > s.shared.size() ||
+      s.computed + tile_positions >= s.about.prompt.size())
+    return false;
+  const auto own = page_to_share(s);
+  return own && own->before == other.before && std::ranges::equal(own->tokens, other.tokens);
+}
+
 /// Those whose prompts are computed here. Where a round has only a part of each, the one with the
 /// shortest rest is the first: it came last, or has waited longest.
 std::vector<sequence_id> batch_queue::prefilling() const {
@@ -285,6 +303,7 @@ std::vector<sequence_id> batch_queue::prefilling() const {
 void batch_queue::prefill(batch_round& r) {
   std::size_t left = limits_.prefill;
   const auto all = prefilling();
+  std::vector<next_page> pages;  // that this round computes
   for (const auto id : all) {
     if (left < tile_positions && (limits_.chunk == 0 || id != all.back())) continue;
     auto& s = sequences_.at(id);
@@ -293,6 +312,8 @@ void batch_queue::prefill(batch_round& r) {
     attach(s);
     counts_.cached_prompt += s.computed - before;
     if (!s.restarts) s.cached += static_cast<std::uint32_t>(s.computed - before);
+    if (std::ranges::any_of(pages, [&](const next_page& p) { return waits_for(s, p); })) continue;
+    if (const auto p = page_to_share(s)) pages.push_back(*p);
     auto whole = std::max<std::size_t>(left / tile_positions * tile_positions, tile_positions);
     if (limits_.chunk > 0) whole = std::min<std::size_t>(whole, limits_.chunk);
     const auto n = std::min(whole, s.about.prompt.size() - s.computed);

@@ -4,6 +4,8 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "gpu/inference/batch_round.hpp"
@@ -120,6 +122,13 @@ class batch_queue {
       return pages_for(static_cast<std::uint32_t>(about.prompt.size() + about.known.size()));
     }
   };
+  /// By its tokens and the page before it.
+  struct next_page {
+    page_name before = 0;
+    std::span<const std::uint32_t> tokens;
+  };
+  std::optional<next_page> page_to_share(const sequence& s) const;
+  bool waits_for(const sequence& s, const next_page& other) const;
   bool can_be_set_back(const sequence& s) const;
   next_token next_of(sequence& s);
   page_name find_page(const sequence& s, std::size_t page, page_name before) const;

@@ -102,23 +102,24 @@ TEST_CASE("of several templates with names, the one named default counts") {
 TEST_CASE("chat_template.jinja counts before tokenizer_config.json") {
   const auto t = ascii_with({"<s>"});
   temporary("chat/tokenizer_config.json", R"({"chat_template": "old", "bos_token": "<s>"})");
-  temporary("chat/chat_template.jinja", "{{ bos_token }}new\n");
-  CHECK(shown_prompt(*t, hello) == "template: {0}new");
+  temporary("chat/chat_template.jinja", "{{ bos_token }}new {{ messages[0].content }}\n");
+  CHECK(shown_prompt(*t, hello) == "template: {0}new Hi");
 }
 
 TEST_CASE("names of tokens come from the configuration, an older map, and the tokenizer's class") {
   const auto t = ascii_with({"<s>", "</s>", "<x>"});
-  temporary("chat/chat_template.jinja", "{{ bos_token }}{{ eos_token }}{{ pad_token }}");
+  temporary("chat/chat_template.jinja",
+            "{{ bos_token }}{{ eos_token }}{{ pad_token }}{{ messages[0].content }}");
   temporary("chat/tokenizer_config.json", R"({"tokenizer_class": "LlamaTokenizerFast"})");
-  CHECK(shown_prompt(*t, hello) == "template: {0}{1}");
+  CHECK(shown_prompt(*t, hello) == "template: {0}{1}Hi");
   temporary("chat/special_tokens_map.json",
             R"({"bos_token": "<x>", "pad_token": {"content": "<s>"}})");
-  CHECK(shown_prompt(*t, hello) == "template: {2}{1}{0}");
+  CHECK(shown_prompt(*t, hello) == "template: {2}{1}{0}Hi");
   // With the tokens themselves in the configuration, the map does not count.
   temporary(
       "chat/tokenizer_config.json",
       R"({"tokenizer_class": "LlamaTokenizer", "eos_token": null, "added_tokens_decoder": {}})");
-  CHECK(shown_prompt(*t, hello) == "template: {0}");
+  CHECK(shown_prompt(*t, hello) == "template: {0}Hi");
 }
 
 TEST_CASE("names of special tokens in a message are text, those of the template are tokens") {
