@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <system_error>
@@ -54,19 +55,26 @@ void read_llama(map_reader& map, const value& v, const std::string& type, model&
   if (given(v, "mlp_bias")) map.read("mlp_bias", m.mlp_bias);
 }
 
-/// Linear scaling divides positions by its factor, so that as many more fit.
+/// Linear scaling divides positions by its factor, so that as many more fit. YaRN's context is the
+/// original one times the factor; a file may say so already.
 void lengthen_context(findings& found, const value& v, model& m) {
-  const auto is_linear = [](const value& rope, std::string_view key) {
-    return given(rope, key) && rope.items[rope.index_of(key)].text == "linear";
-  };
-  double factor = 1;
+  double context = m.sequence;
   for (const std::string key : {"rope_scaling", "rope_parameters"}) {
     if (!given(v, key)) continue;
     const auto& rope = v.items[v.index_of(key)];
-    if (!is_linear(rope, "rope_type") && !is_linear(rope, "type")) continue;
-    map_reader{found, rope, key}.read("factor", factor, {1, 1e6});
+    const auto is = [&](const char* type) {
+      return std::ranges::any_of(std::array{"rope_type", "type"}, [&](std::string_view k) {
+        return given(rope, k) && rope.items[rope.index_of(k)].text == type;
+      });
+    };
+    const bool yarn = is("yarn");
+    if (!yarn && !is("linear")) continue;
+    double factor = 1, original = m.sequence;
+    map_reader inner{found, rope, key};
+    inner.read("factor", factor, {1, 1e6});
+    if (yarn) inner.read("original_max_position_embeddings", original, {1, 1e9});
+    context = std::max<double>(m.sequence, std::floor(original * factor));
   }
-  const auto context = std::floor(m.sequence * factor);
   m.sequence =
       static_cast<std::uint32_t>(std::min(context, static_cast<double>(admission::max_sequence)));
 }

@@ -124,7 +124,8 @@ TEST_CASE("a config.json with Python's NaN and Infinity is read where no number 
   CHECK_THAT(wrong.error().text, Catch::Contains("n_positions"));
 }
 
-TEST_CASE("linear scaling lengthens the context by its factor, and other scaling does not") {
+TEST_CASE(
+    "linear scaling and YaRN lengthen the context by the factor, and other scaling does not") {
   const auto with = [](const std::string& rope) {
     return from(R"({"model_type": "llama", "hidden_size": 64, "intermediate_size": 96,
       "max_position_embeddings": 4096, "num_attention_heads": 8, "num_hidden_layers": 4,
@@ -134,6 +135,11 @@ TEST_CASE("linear scaling lengthens the context by its factor, and other scaling
   };
   CHECK(with(R"("rope_scaling": {"type": "linear", "factor": 4.0})") == 16384);
   CHECK(with(R"("rope_parameters": {"rope_type": "linear", "factor": 2.5})") == 10240);
+  CHECK(with(R"("rope_scaling": {"type": "yarn", "factor": 4.0})") == 16384);
+  CHECK(with(R"("rope_scaling": {"rope_type": "yarn", "factor": 4.0,
+    "original_max_position_embeddings": 1024})") == 4096);
+  CHECK(with(R"("rope_scaling": {"rope_type": "yarn", "factor": 4.0,
+    "original_max_position_embeddings": 2048})") == 8192);
   CHECK(with(R"("rope_scaling": {"rope_type": "llama3", "factor": 8.0})") == 4096);
   CHECK(with(R"("rope_scaling": null, "rope_parameters": {"rope_theta": 5e5})") == 4096);
 }
