@@ -21,7 +21,7 @@ class kv_cache {
   /// New pages are 0.
   bool reserve(sequence_id s, std::uint32_t positions);
   void release(sequence_id s);
-  /// Of inference_device. false: there is no such page; nothing has changed.
+  /// As those of inference_device. false: there is no such page; nothing has changed.
   bool keep(sequence_id s, std::uint32_t page, page_name name);
   bool share(sequence_id s, std::span<const page_name> names);
   void drop(page_name name);

@@ -3,12 +3,11 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <memory>
 #include <sstream>
 #include <string>
 #include <thread>
 
+#include "gpu/files/kernel_file.hpp"
 #include "messages/base/refuse.hpp"
 
 namespace troupe::gpu {
@@ -17,27 +16,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A file of the kernel's, which says that it has no bytes; empty: there is none.
-std::string text_of(const fs::path& file) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> in{std::fopen(file.c_str(), "re"),
-                                                           std::fclose};
-  std::string text;
-  char block[4096];
-  while (in) {
-    const auto n = std::fread(block, 1, sizeof block, in.get());
-    if (n == 0) break;
-    text.append(block, n);
-  }
-  return text;
-}
-
 /// The quota of one group: version 2 has "QUOTA PERIOD" in one file, version 1 two files; "max" and
 /// -1 are no quota.
 std::optional<double> quota_of_group(const fs::path& group) {
   double quota = -1, period = 0;
-  auto both = text_of(group / "cpu.max");
+  auto both = kernel_file(group / "cpu.max");
   if (both.empty())
-    both = text_of(group / "cpu.cfs_quota_us") + " " + text_of(group / "cpu.cfs_period_us");
+    both = kernel_file(group / "cpu.cfs_quota_us") + " " + kernel_file(group / "cpu.cfs_period_us");
   std::istringstream numbers{both};
   if (!(numbers >> quota >> period)) return {};
   if (!(quota > 0) || !(period > 0)) return {};
@@ -85,7 +70,7 @@ std::optional<double> processor_quota(const fs::path& groups, const fs::path& mo
     const auto q = quota_of_group(group);
     if (q && (!smallest || *q < *smallest)) smallest = q;
   };
-  std::istringstream lines{text_of(groups)};
+  std::istringstream lines{kernel_file(groups)};
   for (std::string line; std::getline(lines, line);) {
     const auto g = parse_group(line);
     if (!g || !(g->controllers.empty() || has_controller(g->controllers, "cpu"))) continue;

@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
-#include <string>
+#include <sstream>
 
+#include "gpu/files/kernel_file.hpp"
 #include "gpu/inference/inference_device.hpp"
 #include "gpu/inference/weights.hpp"
 #include "messages/base/refuse.hpp"
@@ -16,17 +16,17 @@ namespace troupe::gpu {
 
 namespace {
 
-/// The number in a file of one line; "max" and what is not there are no limit.
-std::uint64_t limit_in(const std::string& path) {
-  std::ifstream in{path};
+/// The number in a file of one line; "max" and a file that is not there are no limit.
+std::uint64_t limit_in(const char* path) {
+  std::istringstream in{kernel_file(path)};
   std::uint64_t bytes = 0;
   return in >> bytes ? bytes : std::numeric_limits<std::uint64_t>::max();
 }
 
 }  // namespace
 
-// Of the control groups only those that a container sees as its own are read: a service's limit
-// further down is found at its first allocation that fails, which fails one request.
+// Control groups are read only where a container sees them as its own: a service's limit further
+// down is found at its first allocation that fails, which fails one request.
 std::uint64_t host_memory_bytes() {
   auto bytes = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
                static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));

@@ -163,7 +163,7 @@ std::string rope_type_of(config_reader& inner) {
   return type;
 }
 
-// Of the scalings linear, Llama 3's and YaRN's are computed (rotary.cpp); a dynamic one changes
+// Scalings that are linear, Llama 3's or YaRN's are computed (rotary.cpp); a dynamic one changes
 // nothing within max_position_embeddings, which is the context. A key that the type does not use is
 // refused, since another reader may compute with it.
 void read_rope_object(config_reader& inner, inference_model& m) {

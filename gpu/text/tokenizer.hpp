@@ -25,8 +25,8 @@ class tokenizer {
   virtual std::vector<std::uint32_t> encode(std::string_view text,
                                             std::span<const text_range> literal = {}) const = 0;
   /// encode() with the tokens that begin and end a text for this model, if there are any.
-  virtual std::vector<std::uint32_t> encode_prompt(
-      std::string_view text, std::span<const text_range> literal = {}) const {
+  virtual std::vector<std::uint32_t> encode_prompt(std::string_view text,
+                                                   std::span<const text_range> literal = {}) const {
     return encode(text, literal);
   }
   /// The text that a token adds; nothing for a special token and for numbers that are none.

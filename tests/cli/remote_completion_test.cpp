@@ -165,10 +165,10 @@ TEST_CASE("infer shows every form of error") {
   CHECK(sentence_of_error("").empty());
   CHECK(sentence_of_error(std::string(2000, 'a')).size() < 600);
   for (const auto& body : {stream_of({first, R"({"error": {"message": "it broke"}})"}),
-                                 stream_of({R"({"object": "error", "message": "it broke"})"}),
-                                 std::string{"event: error\ndata: it broke\n\n"},
-                                 std::string{"error: {\"message\": \"it broke\"}\n\n"},
-                                 std::string{R"({"detail": "it broke"})"}}) {
+                           stream_of({R"({"object": "error", "message": "it broke"})"}),
+                           std::string{"event: error\ndata: it broke\n\n"},
+                           std::string{"error: {\"message\": \"it broke\"}\n\n"},
+                           std::string{R"({"detail": "it broke"})"}}) {
     other_server s{200, "text/event-stream", body};
     CHECK_THAT(s.error(), Catch::EndsWith(": it broke"));
   }

@@ -39,7 +39,7 @@ struct outcome {
   bool operator==(const outcome&) const = default;
 };
 
-/// What a decoder does with its queue and its device.
+/// A decoder without its actor: the queue and the device.
 class batch {
  public:
   batch(inference_device& d, const batch_queue::limits& l, prefix_owner owner = {})

@@ -251,8 +251,9 @@ TEST_CASE("what a chat's template gets is read in the order in which it was give
   const auto r =
       good(R"({"model": "m", "chat_template_kwargs": {"zeta": 1, "alpha": {"b": 1, "a": 2}},
     "messages": [{"role": "user", "content": "a", "name": "Ann"},
-      {"role": "assistant", "content": null, "reasoning_content": "hm", "tool_calls": [{"type": "function",
-        "id": "1", "function": {"name": "f", "arguments": "{\"y\": 1, \"x\": 2}"}}]},
+      {"role": "assistant", "content": null, "reasoning_content": "hm",
+        "tool_calls": [{"type": "function", "id": "1",
+          "function": {"name": "f", "arguments": "{\"y\": 1, \"x\": 2}"}}]},
       {"role": "tool", "tool_call_id": "1", "content": "4"}]})",
            true);
   CHECK(r.template_names == R"({"zeta":1,"alpha":{"b":1,"a":2}})");

@@ -432,11 +432,15 @@ TEST_CASE("a served model's device executes rounds on a thread of its own", "[de
     s.what = a.what.what;
     q.add(std::move(s));
     CHECK(q.admit().size() == 1);
-    device.execute(q.next(), [&](expected<std::vector<gpu::batch_result>> r) {
-      all = std::move(r);
-      ++results;
-    });
-    REQUIRE(runtime::wait_until([&] { return results == 2; }, 30));
+    // A round has a tile of the prompt, and the last one the token.
+    for (std::size_t tile = 0; tile < gpu::pages_for(a.what.what.prompt_tokens); ++tile) {
+      results = 1;
+      device.execute(q.next(), [&](expected<std::vector<gpu::batch_result>> r) {
+        all = std::move(r);
+        ++results;
+      });
+      REQUIRE(runtime::wait_until([&] { return results == 2; }, 30));
+    }
   }
   REQUIRE(all);
   REQUIRE(all->size() == 1);
