@@ -118,9 +118,11 @@ device_log log_of(std::vector<timed_task> tasks) {
 }
 
 /// Checks that nothing overlaps, and that the last prefill before an operation of the training ends
-/// a guard before it. Gives the time of all prefills.
+/// a guard before it. The guard is kept before the time that is expected for the operation, by the
+/// iteration before: one operation may come earlier. Gives the time of all prefills.
 double check_apart(const device_log& log, double guard_s) {
   double sum_s = 0, until_s = 0;
+  std::size_t early = 0;
   auto next = log.training.begin();
   for (const auto& p : log.prefills) {
     sum_s += p.end_s - p.begin_s;
@@ -133,8 +135,10 @@ double check_apart(const device_log& log, double guard_s) {
     if (next == log.training.end()) continue;
     INFO("prefill " << p.begin_s << " to " << p.end_s << ", then task " << int{next->what}
                     << " from " << next->begin_s << " to " << next->end_s);
-    REQUIRE(p.end_s <= next->begin_s - guard_s + rounding_s);
+    REQUIRE(p.end_s <= next->begin_s + rounding_s);
+    early += p.end_s > next->begin_s - guard_s + rounding_s;
   }
+  CHECK(early <= 1);
   return sum_s;
 }
 
