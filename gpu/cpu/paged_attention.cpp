@@ -37,6 +37,10 @@ paged_attention::paged_attention(const inference_model& m, std::size_t threads)
 void paged_attention::prepare_scores(std::size_t n) {
   if (n <= capacity_) return;
   const auto more = (std::max(n, 2 * capacity_) + page_rows - 1) / page_rows * page_rows;
+  // The smaller one is of no use any more.
+  capacity_ = 0;
+  scores_ = {};
+  memory_ = pool{};
   scores_ = memory_.take<float>(threads_ * more);
   capacity_ = more;
 }
@@ -55,7 +59,8 @@ void paged_attention::store(const float* qkv_row, std::uint32_t position, float*
 
 void paged_attention::tile(const float* qkv, std::span<float* const> pages, float* out,
                            thread_team& team) {
-  const auto seen = pages.size() * page_rows;
+  const auto first = (pages.size() - 1) * page_rows;
+  const auto seen = first + page_rows - begin_of(first) / page_rows * page_rows;
   prepare_scores(page_rows * seen);
   team.run_if(
       page_rows * seen * heads_ >= worth_sharing, heads_,
@@ -97,7 +102,7 @@ void paged_attention::tile_of_head(std::size_t h, const float* qkv, std::span<fl
 void paged_attention::rows(std::span<const query> all, thread_team& team) {
   std::size_t longest = 0, terms = 0;
   for (const auto& q : all) {
-    longest = std::max<std::size_t>(longest, q.position + 1ull);
+    longest = std::max<std::size_t>(longest, q.position + 1ull - begin_of(q.position));
     terms += (q.position + 1ull) * queries_;
   }
   prepare_scores(longest);

@@ -31,7 +31,11 @@ std::shared_ptr<std::byte> pool::take_bytes(std::size_t bytes) {
   if (block == nullptr) block = static_cast<std::byte*>(::operator new(bytes, alignment));
   return {block, [list = free_, bytes](std::byte* b) {
             std::lock_guard lock{list->guard};
-            list->blocks.emplace(bytes, b);
+            try {
+              list->blocks.emplace(bytes, b);
+            } catch (const std::bad_alloc&) {
+              ::operator delete(b, alignment);
+            }
           }};
 }
 

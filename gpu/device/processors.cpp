@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 
+#include "gpu/files/control_groups.hpp"
 #include "gpu/files/kernel_file.hpp"
 #include "messages/base/refuse.hpp"
 
@@ -29,24 +30,6 @@ std::optional<double> quota_of_group(const fs::path& group) {
   return quota / period;
 }
 
-/// A line of /proc/self/cgroup is NUMBER:CONTROLLERS:PATH; version 2 has no controllers there.
-struct group_line {
-  std::string controllers, path;
-};
-std::optional<group_line> parse_group(const std::string& line) {
-  const auto first = line.find(':');
-  const auto second = first == std::string::npos ? first : line.find(':', first + 1);
-  if (second == std::string::npos) return {};
-  return group_line{line.substr(first + 1, second - first - 1), line.substr(second + 1)};
-}
-
-bool has_controller(const std::string& controllers, const std::string& name) {
-  std::istringstream all{controllers};
-  for (std::string each; std::getline(all, each, ',');)
-    if (each == name) return true;
-  return false;
-}
-
 }  // namespace
 
 // A set of processors may be larger than the fixed one of the C library: it grows until the kernel
@@ -62,24 +45,10 @@ std::uint32_t allowed_processors() {
   return std::max(1u, std::thread::hardware_concurrency());
 }
 
-// A quota of a group holds for all groups in it. In a container the path may be the host's, which
-// does not exist there: its own group is then what is mounted.
 std::optional<double> processor_quota(const fs::path& groups, const fs::path& mounted) {
   std::optional<double> smallest;
-  const auto look = [&](const fs::path& group) {
-    const auto q = quota_of_group(group);
-    if (q && (!smallest || *q < *smallest)) smallest = q;
-  };
-  std::istringstream lines{kernel_file(groups)};
-  for (std::string line; std::getline(lines, line);) {
-    const auto g = parse_group(line);
-    if (!g || !(g->controllers.empty() || has_controller(g->controllers, "cpu"))) continue;
-    const auto root = g->controllers.empty() ? mounted : mounted / g->controllers;
-    auto path = fs::path{g->path}.lexically_normal().relative_path();
-    for (; !path.empty() && path != "."; path = path.parent_path()) look(root / path);
-    look(root);
-    if (!g->controllers.empty()) look(mounted / "cpu");
-  }
+  for (const auto& group : control_groups(groups, mounted, "cpu"))
+    if (const auto q = quota_of_group(group); q && (!smallest || *q < *smallest)) smallest = q;
   return smallest;
 }
 

@@ -21,36 +21,6 @@ constexpr std::size_t max_depth = 64;
 // A tokenizer of 262,144 tokens has 1.8 million.
 constexpr std::size_t max_values = 4'000'000;
 
-struct extent {
-  std::size_t depth = 0, values = 1;  // at most
-};
-
-/// In a text that is not JSON it may be anything, but then the parser stops there.
-/// Depth and number of values are counted before the parser runs: its recursion and its memory are
-/// bounded by them. Brackets and commas within strings do not count.
-extent extent_of(std::string_view text) {
-  extent e;
-  std::size_t depth = 0;
-  bool quoted = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (quoted) {
-      if (c == '\\') ++i;
-      quoted = c != '"';
-    } else if (c == '"') {
-      quoted = true;
-    } else if (c == '[' || c == '{') {
-      e.depth = std::max(e.depth, ++depth);
-      ++e.values;
-    } else if (c == ',') {
-      ++e.values;
-    } else if ((c == ']' || c == '}') && depth > 0) {
-      --depth;
-    }
-  }
-  return e;
-}
-
 /// Notes a name that an object has twice. A pass of its own: nlohmann's parser with a callback
 /// takes time in proportion to the square of an object's members.
 class unique_names final : public nlohmann::json_sax<nlohmann::json> {
@@ -143,6 +113,30 @@ class wrong_line final : public nlohmann::json_sax<nlohmann::json> {
 };
 
 }  // namespace
+
+// Brackets and commas within strings do not count.
+json_extent extent_of(std::string_view text) {
+  json_extent e;
+  std::size_t depth = 0;
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted) {
+      if (c == '\\') ++i;
+      quoted = c != '"';
+    } else if (c == '"') {
+      quoted = true;
+    } else if (c == '[' || c == '{') {
+      e.depth = std::max(e.depth, ++depth);
+      ++e.values;
+    } else if (c == ',') {
+      ++e.values;
+    } else if ((c == ']' || c == '}') && depth > 0) {
+      --depth;
+    }
+  }
+  return e;
+}
 
 std::string text_of(const nlohmann::ordered_json& d) {
   return d.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";

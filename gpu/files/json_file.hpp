@@ -10,6 +10,13 @@
 
 namespace troupe::gpu {
 
+struct json_extent {
+  std::size_t depth = 0, values = 1;  // at most
+};
+/// Depth and number of values, to be counted before a parser runs: its recursion and its memory are
+/// bounded by them. In a text that is not JSON it may be anything, but then the parser stops there.
+json_extent extent_of(std::string_view text);
+
 /// A JSON text whose top level is an object, with its keys sorted: an object that keeps the text's
 /// order would take time in proportion to the square of its names. A text of few bytes may take a
 /// hundred times as many in memory, or many levels of the stack, so depth and number of values are

@@ -7,6 +7,7 @@
 #include <limits>
 #include <sstream>
 
+#include "gpu/files/control_groups.hpp"
 #include "gpu/files/kernel_file.hpp"
 #include "gpu/inference/inference_device.hpp"
 #include "gpu/inference/weights.hpp"
@@ -17,22 +18,22 @@ namespace troupe::gpu {
 namespace {
 
 /// The number in a file of one line; "max" and a file that is not there are no limit.
-std::uint64_t limit_in(const char* path) {
-  std::istringstream in{kernel_file(path)};
+std::uint64_t limit_in(const std::filesystem::path& file) {
+  std::istringstream in{kernel_file(file)};
   std::uint64_t bytes = 0;
   return in >> bytes ? bytes : std::numeric_limits<std::uint64_t>::max();
 }
 
 }  // namespace
 
-// Control groups are read only where a container sees them as its own: a service's limit further
-// down is found at its first allocation that fails, which fails one request.
+// Beyond a control group's limit the kernel kills the process, while other limits let an allocation
+// fail.
 std::uint64_t host_memory_bytes() {
   auto bytes = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
                static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  for (const auto* path :
-       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"})
-    bytes = std::min(bytes, limit_in(path));
+  for (const auto& group : control_groups("/proc/self/cgroup", "/sys/fs/cgroup", "memory"))
+    for (const char* limit : {"memory.max", "memory.limit_in_bytes"})
+      bytes = std::min(bytes, limit_in(group / limit));
   rlimit own{};
   if (::getrlimit(RLIMIT_AS, &own) == 0 && own.rlim_cur != RLIM_INFINITY)
     bytes = std::min<std::uint64_t>(bytes, own.rlim_cur);
@@ -67,6 +68,10 @@ expected<void> check_cache(const inference_model& m, std::uint32_t pages,
              cache = static_cast<double>(cache_bytes(m, pages)),
              have = static_cast<double>(memory_bytes);
   if (weights + cache <= have) return {};
+  if (weights >= have)
+    return refuse(reason::kind::insufficient,
+                  "the weights need {:.3g} GB of memory, and {:.3g} GB are there", weights / gb,
+                  have / gb);
   return refuse(reason::kind::insufficient,
                 "the cache's {} pages need {:.3g} GB of memory beside {:.3g} GB of weights, and "
                 "{:.3g} GB are there: set a smaller {}",

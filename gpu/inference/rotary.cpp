@@ -65,11 +65,11 @@ rotary::rotary(const inference_model& m) {
 
 // Position times frequency is rounded to 32 bits before the cosine, as in the reference: a double
 // would differ in the last bits at large positions.
-// Sines first get their memory, which may be missing: both tables have the same positions then,
-// too.
+// Both tables first get their memory, which may be missing: they have the same positions then, too.
 void rotary::reach(std::uint32_t positions) {
-  if (const auto values = positions * half(); values > sines_.capacity())
-    sines_.reserve(std::max<std::size_t>(values, 2 * sines_.capacity()));
+  for (auto* table : {&cosines_, &sines_})
+    if (const std::size_t values = positions * half(); values > table->capacity())
+      table->reserve(std::max(values, 2 * table->capacity()));
   for (std::size_t p = cosines_.size() / std::max<std::size_t>(half(), 1); p < positions; ++p)
     for (const float frequency : frequencies_) {
       const double angle = static_cast<float>(p) * frequency;

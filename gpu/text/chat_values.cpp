@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpu/files/ordered_json.hpp"
 #include "messages/base/refuse.hpp"
 
 namespace troupe::gpu {
@@ -15,8 +16,7 @@ namespace {
 // Templates write objects in the order in which their keys were given.
 using nlohmann::ordered_json;
 
-constexpr int max_value_levels = 32;
-// An object with its order is searched from the begin for each key.
+constexpr std::size_t max_value_levels = 32;
 constexpr std::size_t max_object_keys = 256;
 
 /// Roles of the API; a template makes special tokens of them. Others are a client's text.
@@ -27,19 +27,7 @@ bool is_known_role(std::string_view role) {
 
 /// Null: it is no JSON, or has too many levels or keys.
 ordered_json read_ordered(std::string_view text) {
-  bool good = true;
-  std::vector<std::size_t> keys;
-  const auto watch = [&](int depth, ordered_json::parse_event_t event, ordered_json&) {
-    const auto at = static_cast<std::size_t>(depth);
-    keys.resize(std::max(keys.size(), at + 1));
-    if (event == ordered_json::parse_event_t::object_start) keys[at] = 0;
-    // The depth of a key is that of its value.
-    if (event == ordered_json::parse_event_t::key) good = good && ++keys[at - 1] <= max_object_keys;
-    good = good && depth < max_value_levels;
-    return good;
-  };
-  auto d = ordered_json::parse(text.begin(), text.end(), watch, false);
-  return good && !d.is_discarded() ? std::move(d) : ordered_json{};
+  return parse_in_order(text, {max_value_levels, max_object_keys}).value_or(ordered_json{});
 }
 
 jinja::value jinja_value_of(const ordered_json& d, jinja::work& w) {

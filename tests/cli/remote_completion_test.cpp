@@ -128,11 +128,11 @@ TEST_CASE("infer reads any server's stream, with [DONE] or a reason at its end")
 TEST_CASE("infer sends another server only what was asked for, and ours what it needs to compare") {
   other_server other{200, "text/event-stream", stream_of({last})};
   REQUIRE(other.ask());
-  CHECK(other.seen == json{{"model", "other"}, {"prompt", "Hi"}, {"stream", true}});
+  CHECK(other.seen == json{{"model", "other"}, {"stream", true}, {"prompt", "Hi"}});
   REQUIRE(other.ask(true, "named"));
   CHECK(other.seen == json{{"model", "named"},
-                           {"messages", {{{"role", "user"}, {"content", "Hi"}}}},
-                           {"stream", true}});
+                           {"stream", true},
+                           {"messages", {{{"role", "user"}, {"content", "Hi"}}}}});
   remote_prompt p;
   p.url = "http://127.0.0.1:" + std::to_string(other.server->port());
   p.text = "Hi";

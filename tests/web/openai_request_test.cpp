@@ -247,6 +247,16 @@ TEST_CASE("keys of other servers that are done are read, and checked") {
   CHECK(bad(with("\"stop\": [\"" + std::string(1025, 'a') + "\"]")).param == "stop");
 }
 
+TEST_CASE("a body of many values is read in proportion to their number, up to a limit") {
+  const auto body_of = [](int values) {
+    std::string body = R"({"model": "m", "prompt": "a", "ignored": [{})";
+    for (int i = 1; i < values; ++i) body += ",{}";
+    return body + "]}";
+  };
+  CHECK(good(body_of(300'000)).prompts.size() == 1);
+  CHECK_THAT(bad(body_of(1'000'001)).message, Contains("more than 2000000 values"));
+}
+
 TEST_CASE("what a chat's template gets is read in the order in which it was given") {
   const auto r =
       good(R"({"model": "m", "chat_template_kwargs": {"zeta": 1, "alpha": {"b": 1, "a": 2}},

@@ -157,6 +157,7 @@ class session final : public http_connection, public std::enable_shared_from_thi
   }
 
   void wait_for_request(double patience_s) {
+    count_body(0);
     stage_ = stage::idle;
     stream_.reset();
     // A pipelined request is in the buffer already.
@@ -212,14 +213,16 @@ class session final : public http_connection, public std::enable_shared_from_thi
   // Piece by piece: bodies take memory before anybody knows whose they are.
   void read_body() {
     if (parser_->is_done()) return handle();
-    http::async_read_some(socket_, buffer_, *parser_,
-                          [self = shared_from_this(), this](error broken, std::size_t) {
-                            if (broken || late_) return bad_request(broken);
-                            count_body(parser_->get().body().size());
-                            if (shared_->bodies_bytes > shared_->limits.bodies_bytes)
-                              return refuse_request(503, "too many large requests are on the way");
-                            read_body();
-                          });
+    http::async_read_some(
+        socket_, buffer_, *parser_, [self = shared_from_this(), this](error broken, std::size_t) {
+          if (broken || late_) return bad_request(broken);
+          count_body(parser_->get().body().size());
+          // Small ones are taken in any case: others' large ones keep out none.
+          constexpr std::size_t small = 256 << 10;
+          if (body_bytes_ > small && shared_->bodies_bytes > shared_->limits.bodies_bytes)
+            return refuse_request(503, "too many large requests are on the way");
+          read_body();
+        });
   }
 
   /// Its body has that many bytes in memory now.
@@ -245,6 +248,7 @@ class session final : public http_connection, public std::enable_shared_from_thi
 
   /// An answer before, or instead of, the end of the request: the connection cannot go on.
   void refuse_request(int status, const std::string& sentence) {
+    const bool later = status == 503;
     count_body(0);
     ++turn_;
     stage_ = stage::answering;
@@ -253,12 +257,11 @@ class session final : public http_connection, public std::enable_shared_from_thi
     keep_ = false;
     version_ = 11;
     request_id_ = new_request_id();
-    write_whole({status,
-                 "application/json",
-                 fmt::format(R"({{"error":{{"message":"{}","type":"invalid_request_error",)"
-                             R"("param":null,"code":null}}}})",
-                             sentence),
-                 {}});
+    write_whole(
+        {status, "application/json",
+         fmt::format(R"({{"error":{{"message":"{}","type":"{}","param":null,"code":null}}}})",
+                     sentence, later ? "server_error" : "invalid_request_error"),
+         later ? http_fields{{"Retry-After", "1"}} : http_fields{}});
   }
 
   void handle();
@@ -482,7 +485,6 @@ void session::handle() {
   if (request_id_.empty()) request_id_ = new_request_id();
   r.request_id = request_id_;
   r.body = std::move(m.body());
-  count_body(0);
   shared_->handler(r, std::make_shared<reply>(shared_, weak_from_this(), turn_));
   watch();
 }

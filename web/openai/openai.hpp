@@ -38,7 +38,7 @@ problem problem_of(const reason& why);
 std::string to_json(const problem& p);
 
 /// Deeper JSON is refused.
-inline constexpr int deepest_json = 64;
+inline constexpr std::size_t deepest_json = 64;
 /// Choices of a request: its prompts times `n`.
 inline constexpr std::uint32_t max_choices = 128;
 

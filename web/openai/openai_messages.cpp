@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "gpu/files/ordered_json.hpp"
 #include "web/openai/request_parts.hpp"
 
 namespace troupe::web::openai {
@@ -9,27 +10,12 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-// An object with its order is searched from the begin for each key.
 constexpr std::size_t max_ordered_keys = 256;
 
 /// One key of the body with the order of its objects' keys. Discarded: one has too many.
 ordered_json read_in_order(std::string_view body, const std::string& wanted) {
-  bool good = true, inside = false;
-  std::vector<std::size_t> keys(deepest_json + 2);
-  const auto watch = [&](int depth, ordered_json::parse_event_t event, ordered_json& name) {
-    const auto at = static_cast<std::size_t>(depth);
-    if (event == ordered_json::parse_event_t::object_start) keys.at(at) = 0;
-    if (event != ordered_json::parse_event_t::key) return true;
-    // The depth of a key is that of its value.
-    if (depth == 1) return inside = name == wanted;
-    if (!inside) return false;
-    good = good && ++keys.at(at - 1) <= max_ordered_keys;
-    return good;
-  };
-  auto d = ordered_json::parse(body.begin(), body.end(), watch, false);
-  if (!good || !d.is_object() || !d.contains(wanted))
-    return ordered_json(ordered_json::value_t::discarded);
-  return std::move(d[wanted]);
+  return gpu::parse_in_order(body, {deepest_json, max_ordered_keys}, wanted)
+      .value_or(ordered_json(ordered_json::value_t::discarded));
 }
 
 /// Reads one message.

@@ -4,6 +4,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "gpu/files/json_file.hpp"
 #include "messages/base/whole_number.hpp"
 #include "web/openai/request_parts.hpp"
 
@@ -22,20 +23,17 @@ tl::unexpected<problem> unreadable(std::string sentence) {
   return tl::unexpected<problem>{{400, std::move(sentence)}};
 }
 
-// The depth is limited while parsing, not afterwards: a small body can nest deeply enough to
-// exhaust the stack of a function that walks over its values.
+// Depth and values are counted before the body is parsed: a small one can nest deeply enough to
+// exhaust the stack of a function that walks over its values, and a value of two bytes takes
+// sixteen.
 parsed<void> read(std::string_view body, json& to) {
-  bool too_deep = false;
-  const auto watch = [&](int depth, json::parse_event_t event, json&) {
-    const bool opens =
-        event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
-    // The depth of a value that opens is that of what contains it.
-    if (opens && depth >= deepest_json) too_deep = true;
-    return !too_deep;
-  };
-  to = json::parse(body.begin(), body.end(), watch, false);
-  if (too_deep)
+  constexpr std::size_t max_values = 2'000'000;
+  const auto size = gpu::extent_of(body);
+  if (size.depth > deepest_json)
     return unreadable(fmt::format("the body is nested deeper than {} levels", deepest_json));
+  if (size.values > max_values)
+    return unreadable(fmt::format("the body has more than {} values", max_values));
+  to = json::parse(body.begin(), body.end(), nullptr, false);
   if (to.is_discarded()) return unreadable("the body is not JSON in UTF-8");
   if (!to.is_object()) return unreadable("the body is not a JSON object");
   return {};

@@ -55,7 +55,7 @@ openai::parsed<tokens> tokens_of_chat(const openai::request& r, const served_mod
   if (!m.words)
     return invalid(fmt::format("the model {}: a chat needs one", m.no_words), "messages");
   std::size_t bytes = 0;
-  for (const auto& one : r.messages) bytes += one.text.size();
+  for (const auto& one : r.messages) bytes += one.text.size() + one.more.size();
   if (is_too_long(bytes, *m.words, positions))
     return invalid(fmt::format("the messages' {} bytes are more than the {} tokens that the model "
                                "can hold here",
@@ -184,6 +184,9 @@ generator::submission submission_of(const openai::request& r, const served_model
   }
   w.last_tokens.insert(w.last_tokens.end(), r.stop_tokens.begin(), r.stop_tokens.end());
   add_special_stops(r, m, w.last_tokens);
+  std::ranges::sort(w.last_tokens);
+  const auto repeated = std::ranges::unique(w.last_tokens);
+  w.last_tokens.erase(repeated.begin(), repeated.end());
   if (r.min_tokens > 0) w.min_tokens = r.min_tokens;
   w.how = sampling_of(r, m.model.defaults);
   w.top = r.top_logprobs.value_or(0);

@@ -78,7 +78,7 @@ class service {
   std::vector<offer_ptr> all() const;
   /// Models that can be asked now.
   std::vector<openai::listed_model> present() const;
-  /// A request that is the server's to refuse before its body is read.
+  /// A request that is the server's to refuse before its body is parsed.
   std::optional<openai::problem> refusal_of_body(const http_request& r) const;
   bool is_expected(const std::string& model) const;
   openai::problem unknown_model(const std::string& name) const;

@@ -90,7 +90,8 @@ class serve_verb final : public verb {
       out.note("troupe: --most-choices is now --max-choices; the old name is read until 0.4");
     if (!front_.host.cluster_file.empty()) return run_as_front(out);
     if (model_.empty()) return out.bad("give a MODEL folder, or --cluster, --name and --state");
-    const auto threads = threads_.value_or(gpu::usable_processors());
+    const auto threads =
+        threads_.value_or(std::min(gpu::usable_processors(), gpu::max_inference_threads));
     if (auto ok = gpu::check_threads("--threads", threads); !ok) return out.bad(ok.error());
     interrupt stop;
     auto keys = key_file::read(keys_, host_, "--keys");
