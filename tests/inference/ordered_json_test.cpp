@@ -28,8 +28,8 @@ TEST_CASE("names of objects keep the order of the text, to their limits") {
 }
 
 TEST_CASE("a member is read alone, and others are bounded in their levels only") {
-  const std::string text =
-      R"({"big": {"a": 1, "b": 2, "c": 3, "d": 4, "e": 5}, "m": {"y": [{"m": 1}], "x": 2}, "n": {}})";
+  const std::string text = R"({"big": {"a": 1, "b": 2, "c": 3, "d": 4, "e": 5},
+    "m": {"y": [{"m": 1}], "x": 2}, "n": {}})";
   CHECK(written(text, {8, 4}, "m") == R"({"y":[{"m":1}],"x":2})");
   CHECK(written(text, {8, 4}, "n") == "{}");
   CHECK(written(text, {8, 4}, "big") == "none");

@@ -406,6 +406,7 @@ TEST_CASE("bodies that together take too much memory are refused, and leave none
   web::http_limits limits;
   limits.body_bytes = 1000;
   limits.bodies_bytes = 1500;
+  limits.small_body_bytes = 700;
   echo_server s{limits};
   const auto begun = "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n";
   {
@@ -416,7 +417,12 @@ TEST_CASE("bodies that together take too much memory are refused, and leave none
     other.send(get("/a"));
     CHECK(other.answer().status == 200);
     second.send(begun + std::string(900, 'a'));
-    CHECK(second.answer().status == 503);
+    const auto refused = second.answer();
+    CHECK(refused.status == 503);
+    CHECK(refused.fields.at("retry-after") == "1");
+    raw_client small{s.server->port()};
+    small.send(post("/a", std::string(700, 'c')));
+    CHECK(small.answer().status == 200);
     first.send(std::string(100, 'a'));
     CHECK(first.answer().status == 200);
   }

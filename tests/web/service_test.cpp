@@ -405,7 +405,7 @@ TEST_CASE("keys of other servers reach the sequence, and what the model cannot d
   f.complete({{"prompt", "ab"}, {"repetition_penalty", 1}, {"ignore_eos", true}});
   REQUIRE(f.submitted(2) == 2);
   const auto& first = f.by->submissions[0].what;
-  CHECK(first.last_tokens == std::vector<std::uint32_t>{256, 65});
+  CHECK(first.last_tokens == std::vector<std::uint32_t>{65, 256});
   CHECK(first.min_tokens == 3u);
   CHECK(first.how.repetition_penalty == 1.25);
   CHECK(f.by->submissions[1].what.how.repetition_penalty == 1);

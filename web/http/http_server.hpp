@@ -14,9 +14,10 @@ namespace troupe::web {
 
 struct http_limits {
   std::uint64_t body_bytes = 1 << 20;      // 413 beyond it
-  std::uint64_t bodies_bytes = 256 << 20;  // of all bodies that are on the way: 503 beyond it
-  std::uint32_t header_bytes = 16 << 10;   // 431
-  double header_s = 10, body_s = 30;       // 408
+  std::uint64_t bodies_bytes = 256 << 20;  // of all that are on the way or answered: 503 beyond it
+  std::uint64_t small_body_bytes = 256 << 10;  // one that is taken in any case
+  std::uint32_t header_bytes = 16 << 10;       // 431
+  double header_s = 10, body_s = 30;           // 408
   double idle_s = 75;  // between requests, and for a client that reads nothing; header_s before the
                        // first request
   /// Beyond these the connection that has been without a whole request for longest is closed; if

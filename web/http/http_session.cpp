@@ -213,16 +213,16 @@ class session final : public http_connection, public std::enable_shared_from_thi
   // Piece by piece: bodies take memory before anybody knows whose they are.
   void read_body() {
     if (parser_->is_done()) return handle();
-    http::async_read_some(
-        socket_, buffer_, *parser_, [self = shared_from_this(), this](error broken, std::size_t) {
-          if (broken || late_) return bad_request(broken);
-          count_body(parser_->get().body().size());
-          // Small ones are taken in any case: others' large ones keep out none.
-          constexpr std::size_t small = 256 << 10;
-          if (body_bytes_ > small && shared_->bodies_bytes > shared_->limits.bodies_bytes)
-            return refuse_request(503, "too many large requests are on the way");
-          read_body();
-        });
+    http::async_read_some(socket_, buffer_, *parser_,
+                          [self = shared_from_this(), this](error broken, std::size_t) {
+                            if (broken || late_) return bad_request(broken);
+                            count_body(parser_->get().body().size());
+                            // Large ones of others must not keep out small ones.
+                            if (body_bytes_ > shared_->limits.small_body_bytes &&
+                                shared_->bodies_bytes > shared_->limits.bodies_bytes)
+                              return refuse_request(503, "too many large requests are on the way");
+                            read_body();
+                          });
   }
 
   /// Its body has that many bytes in memory now.
