@@ -28,7 +28,7 @@ class engine_process {
   int pid_ = -1, to_ = -1, from_ = -1;
 };
 
-/// Seconds for which so many tokens take all of these processes, each computing as many.
+/// Seconds for which that number of tokens takes all of these processes, each computing as many.
 double prefill_together(const std::vector<engine_process*>& all, std::size_t tokens);
 double decode_together(const std::vector<engine_process*>& all, std::size_t tokens);
 

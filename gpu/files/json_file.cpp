@@ -21,9 +21,8 @@ constexpr std::size_t max_depth = 64;
 // A tokenizer of 262,144 tokens has 1.8 million.
 constexpr std::size_t max_values = 4'000'000;
 
-/// Notes a name that an object has twice. A pass of its own: nlohmann's parser with a callback
-/// takes time in proportion to the square of an object's members.
-class unique_names final : public nlohmann::json_sax<nlohmann::json> {
+/// Passes over a text; what it meets is of interest to classes on it.
+class passing_reader : public nlohmann::json_sax<nlohmann::json> {
  public:
   bool null() override { return true; }
   bool boolean(bool) override { return true; }
@@ -34,6 +33,18 @@ class unique_names final : public nlohmann::json_sax<nlohmann::json> {
   bool binary(binary_t&) override { return true; }
   bool start_array(std::size_t) override { return true; }
   bool end_array() override { return true; }
+  bool start_object(std::size_t) override { return true; }
+  bool end_object() override { return true; }
+  bool key(string_t&) override { return true; }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception&) override {
+    return false;
+  }
+};
+
+/// Notes a name that an object has twice. A pass of its own: nlohmann's parser with a callback
+/// takes time in proportion to the square of an object's members.
+class unique_names final : public passing_reader {
+ public:
   bool start_object(std::size_t) override {
     open_.emplace_back();
     return true;
@@ -45,9 +56,6 @@ class unique_names final : public nlohmann::json_sax<nlohmann::json> {
   bool key(string_t& name) override {
     if (!open_.back().insert(name).second && !twice_) twice_ = name;
     return true;
-  }
-  bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception&) override {
-    return false;
   }
 
   const std::optional<std::string>& twice() const { return twice_; }
@@ -81,25 +89,13 @@ expected<nlohmann::json> parse(std::string_view text, const std::filesystem::pat
 }
 
 /// The line in which a text stops to be JSON; 0: it is JSON.
-class wrong_line final : public nlohmann::json_sax<nlohmann::json> {
+class wrong_line final : public passing_reader {
  public:
   explicit wrong_line(std::string_view text) : text_{text} {
     nlohmann::json::sax_parse(text, this);
   }
   std::size_t number() const { return number_; }
 
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_array(std::size_t) override { return true; }
-  bool end_array() override { return true; }
-  bool start_object(std::size_t) override { return true; }
-  bool end_object() override { return true; }
-  bool key(string_t&) override { return true; }
   bool parse_error(std::size_t byte, const std::string&,
                    const nlohmann::json::exception&) override {
     const auto before = text_.substr(0, byte == 0 ? 0 : byte - 1);

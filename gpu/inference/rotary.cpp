@@ -23,7 +23,7 @@ double scaled(double frequency, const rope_scaling& s) {
   return (1 - share) * frequency / s.factor + share * frequency;
 }
 
-/// YaRN: the pair of values, as a number that need not be whole, that turns so many times in the
+/// YaRN: the pair of values, as a number that need not be whole, with that number of turns in the
 /// original positions.
 double pair_of(double turns, const inference_model& m) {
   return m.head_width * std::log(m.rope.original_positions / (turns * 2 * std::numbers::pi)) /

@@ -18,16 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Why a folder cannot be served: config.json, then the weights.
-std::string refused(const fs::path& folder) {
-  const auto m = read_inference_model(folder);
-  if (!m) return m.error().text;
-  auto spec = whole_model(*m, 1);
-  spec.weights = folder;
-  const auto device = make_cpu_inference_device(spec);
-  return device ? "" : device.error().text;
-}
-
 /// A llama's config.json with one thing replaced.
 std::string changed(const std::string& what, const std::string& by,
                     const std::string& kind = "llama") {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "gpu/inference/inference_device.hpp"
 #include "gpu/model/safetensors.hpp"
 #include "harness/files.hpp"
 #include "messages/base/name_hash.hpp"
@@ -106,6 +107,15 @@ std::vector<std::uint32_t> random_prompt(std::size_t tokens, std::uint32_t vocab
   std::vector<std::uint32_t> prompt(tokens);
   for (auto& t : prompt) t = static_cast<std::uint32_t>(random.below(vocabulary));
   return prompt;
+}
+
+std::string refused(const std::filesystem::path& path) {
+  const auto m = gpu::read_inference_model(path);
+  if (!m) return m.error().text;
+  auto spec = gpu::whole_model(*m, 1);
+  spec.weights = path;
+  const auto device = gpu::make_cpu_inference_device(spec);
+  return device ? "" : device.error().text;
 }
 
 }  // namespace troupe::test

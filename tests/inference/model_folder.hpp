@@ -27,6 +27,9 @@ std::filesystem::path model_folder(const model_kind& kind);
 void write_random_weights(const std::filesystem::path& folder,
                           const std::vector<gpu::named_shape>& tensors);
 
+/// Why a path cannot be served, by its config.json, then its weights; empty: it can.
+std::string refused(const std::filesystem::path& path);
+
 /// A prompt of that many tokens below the vocabulary.
 std::vector<std::uint32_t> random_prompt(std::size_t tokens, std::uint32_t vocabulary,
                                          std::uint64_t seed);

@@ -18,16 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Why a path cannot be served; empty: it can.
-std::string refused(const fs::path& path) {
-  const auto m = read_inference_model(path);
-  if (!m) return m.error().text;
-  auto spec = whole_model(*m, 1);
-  spec.weights = path;
-  const auto device = make_cpu_inference_device(spec);
-  return device ? "" : device.error().text;
-}
-
 /// A folder with these files.
 fs::path folder_of(const std::map<std::string, std::string>& files) {
   const auto folder = fresh_path("other");
@@ -115,7 +105,7 @@ TEST_CASE("adapters are refused with their base model, also beside a model") {
              Contains("it is an adapter (LoRA), which"));
 }
 
-TEST_CASE("names of the Hub and URLs are said to be names, and other missing paths to be missing") {
+TEST_CASE("a name of the Hub, a URL and a missing path each have their own sentence") {
   for (const std::string name : {"org-1/Model-3.1_8B", "no-such-model"})
     CHECK_THAT(
         refused(name),

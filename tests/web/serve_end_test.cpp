@@ -65,7 +65,7 @@ TEST_CASE("120 streams are written to their ends after SIGTERM, and new requests
   CHECK(status_of(s) == 0);
 }
 
-TEST_CASE("what has not ended within the grace, or at a second signal, is told so") {
+TEST_CASE("an answer that the grace or a second signal cuts ends with an error") {
   for (const bool second : {false, true}) {
     server s{{"--grace", second ? "60" : "0.2"}};
     const auto stream = asking(s, 480);
@@ -92,7 +92,7 @@ TEST_CASE("what has not ended within the grace, or at a second signal, is told s
   }
 }
 
-TEST_CASE("a server without requests ends at once when told to, with status 0") {
+TEST_CASE("a server without requests ends at once after SIGTERM, with status 0") {
   server s;
   ::kill(s.process().id(), SIGTERM);
   CHECK(status_of(s) == 0);

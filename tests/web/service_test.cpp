@@ -399,7 +399,7 @@ TEST_CASE("texts become tokens and tokens texts, as vLLM's clients ask for it") 
   CHECK(fixture::status(f.complete({{"prompt", std::string(2 << 20, 'a')}}, "/tokenize")) == 413);
 }
 
-TEST_CASE("keys of other servers reach the sequence, and what the model cannot do is named") {
+TEST_CASE("keys of other servers become settings of the sequence, or are refused by name") {
   fixture f{{std::nullopt, std::nullopt, std::nullopt, std::nullopt, 1.25}};
   f.complete({{"prompt", "ab"}, {"stop_token_ids", {65}}, {"min_tokens", 3}, {"max_tokens", 5}});
   f.complete({{"prompt", "ab"}, {"repetition_penalty", 1}, {"ignore_eos", true}});

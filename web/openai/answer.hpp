@@ -44,7 +44,7 @@ class answer {
   void step(std::uint32_t index, const sequence_step& s);
   /// A choice for which there is nothing to generate.
   void end(std::uint32_t index);
-  /// It ends before its time: the client has left, or the server has told it so.
+  /// It ends before its time: the client has left, or the server has said so to it.
   void gone(outcome o = outcome::cancelled) { count(o); }
 
  private:

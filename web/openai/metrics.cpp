@@ -105,8 +105,9 @@ struct metrics::families {
   Gauge& used = pages.Add({{"state", "used"}});
   Gauge& free = pages.Add({{"state", "free"}});
   Gauge& cached = pages.Add({{"state", "cached"}});
-  Counter& set_back = counter(registry, "troupe_set_back_total",
-                              "Choices that were computed again since others needed their pages");
+  Counter& set_back =
+      counter(registry, "troupe_set_back_total",
+              "Choices whose pages were taken for older ones, and that were computed again");
   Family<Counter>& prompt_positions =
       counters(registry, "troupe_prompt_positions_total",
                "Positions of prompts: computed here, or cached, which another prompt had computed");

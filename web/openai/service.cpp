@@ -268,7 +268,7 @@ class service::running {
     hold.unlock();
     if (begun) end();
   }
-  /// The client is there, and is told why its answer ends.
+  /// The client is there, and gets the reason why its answer ends.
   void stop(const problem& why) {
     reply_->fail(answer_of(why, fields_of(why)), openai::error_event(why));
     leave(outcome::failed);

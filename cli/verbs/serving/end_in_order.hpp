@@ -7,8 +7,8 @@
 namespace troupe::cli {
 
 /// The end of a server after a signal: it takes no new requests, and answers those that it has for
-/// at most `grace_s`, or until a second signal; the clients of the rest are told. Returns when what
-/// could be written is.
+/// at most `grace_s`, or until a second signal; the clients of the rest get an error. Returns when
+/// what could be written is.
 void end_in_order(const output& out, web::service& s, web::http_server& server, double grace_s);
 
 }  // namespace troupe::cli

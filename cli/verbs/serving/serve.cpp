@@ -51,7 +51,7 @@ class serve_verb final : public verb {
                    "name of it. With --cluster: the front's name")
         ->allow_extra_args(false);
     app.add_option("--grace", grace_s_,
-                   "Seconds for answers that have begun, after SIGTERM or SIGINT; a second signal "
+                   "Seconds that running answers have after SIGTERM or SIGINT; a second signal "
                    "ends them")
         ->check(CLI::Range(0.0, 86'400.0))
         ->capture_default_str();
