@@ -30,9 +30,9 @@ TEST_CASE(
     if (!answered && others.was_high()) return;
     REQUIRE(answered);
     CHECK(all.of.failed == 0);
-    bubbles += fmt::format("{} of {}; {}\n", all.of.bubbles.load(), all.of.right.load(),
+    bubbles += fmt::format("{} of {}; {}\n", all.of.bubbles.load(), all.of.answered.load(),
                            all.of.declined());
-    max = 2 * all.of.bubbles >= all.of.right;
+    max = 2 * all.of.bubbles >= all.of.answered;
   }
   INFO(bubbles);
   if (!max && others.was_high()) return;
@@ -155,7 +155,7 @@ TEST_CASE("prompts of pipelines of two guests have the tokens of the model alone
   all.end();
   CHECK(all.of.wrong == 0);
   CHECK(all.of.failed == 0);
-  INFO(all.of.two_guests << " of " << all.of.right << " by two guests, " << all.of.bubbles
+  INFO(all.of.two_guests << " of " << all.of.answered << " by two guests, " << all.of.bubbles
                          << " in bubbles; " << all.of.declined());
   CHECK(all.of.two_guests == all.of.bubbles);
   if (all.of.two_guests == 0 && others.was_high()) return;

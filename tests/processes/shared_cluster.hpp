@@ -16,7 +16,8 @@ namespace troupe::test {
 
 /// The outcomes of requests.
 struct tally {
-  std::atomic<std::size_t> right{0}, wrong{0}, bubbles{0}, again{0};
+  std::atomic<std::size_t> answered{0}, bubbles{0}, again{0};
+  std::size_t wrong = 0;  // of the answered ones; known when their clients have ended
   std::atomic<std::size_t> failed{0}, refused{0};  // refused: failed otherwise than by a 5xx
   std::atomic<std::size_t> two_guests{0};          // a prompt's layers were on two devices
 
@@ -29,13 +30,15 @@ struct tally {
   std::map<std::string, std::size_t> declined_;
 };
 
-/// Clients that ask one front as long as they exist, one request after the other. An answer is
-/// right if it has the tokens of `troupe infer --alone`.
+/// Clients that ask one front as long as they exist, one request after the other. No two prompts
+/// begin alike: a decoder computes one itself of which it has most in its cache. An answer is wrong
+/// if its tokens are not those of the model alone.
 class clients {
  public:
   /// `every_s`: a client begins no request sooner than that after the one before.
   clients(const std::string& url, std::uint64_t count, double every_s = 0);
-  ~clients() { end(); }
+  ~clients() { stop(); }
+  /// Also compares all answers with the model's.
   void end();
   /// Waits until `more` further requests have ended well.
   bool go_on(std::size_t more, double limit_s = long_s) const;
@@ -43,10 +46,12 @@ class clients {
   tally of;
 
  private:
-  void ask(const std::string& url, std::uint64_t n);
+  void stop();
+  void ask(const std::string& url);
 
-  const std::map<std::uint64_t, std::string> tokens_alone_;
   std::atomic<bool> over_{false};
+  std::mutex guard_;
+  std::map<std::string, std::vector<std::uint32_t>> answers_;  // by prompt
   std::vector<std::thread> threads_;
 };
 
