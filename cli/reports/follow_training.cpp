@@ -11,15 +11,11 @@ namespace troupe::cli {
 namespace {
 
 /// The error of an interrupted wait.
-// The checkpoint is what an interruption leaves: the training can go on from there.
-reason interrupted(const training_report& known, const job_status& j) {
+reason interrupted(const job_status& j) {
   const auto reached = progress_text(j);
-  return {
-      reason::kind::unavailable,
-      fmt::format(
-          "interrupted by a signal: {}{}",
-          reached.empty() ? "no iteration completed" : "reached " + reached,
-          known.saved > 0 ? fmt::format("; newest checkpoint: iteration {}", known.saved) : "")};
+  return {reason::kind::unavailable,
+          "interrupted by a signal: " +
+              (reached.empty() ? "no iteration completed" : "reached " + reached)};
 }
 
 }  // namespace
@@ -54,7 +50,7 @@ expected<training_report> follow_training(
     if (is_final(j.state))
       return refuse(reason::kind::invalid,
                     fmt::format("job {} {}: {}", j.job, to_string(j.state), j.detail));
-    if (stop && stop->arrived()) return refuse(interrupted(known, j));
+    if (stop && stop->arrived()) return refuse(interrupted(j));
     // Short enough for a demo's iterations, and five questions a second are no load for a
     // controller.
     runtime::pause(0.2);

@@ -185,7 +185,8 @@ TEST_CASE("untrusted text is printed escaped, and explain shows a failed job's l
 }
 
 TEST_CASE(
-    "train shows its progress in place on a terminal, and the iteration reached after Ctrl-C") {
+    "train shows its progress in place on a terminal, and saves and says the iteration reached "
+    "after Ctrl-C") {
   const scratch directory;
   auto text = [&] {
     std::ifstream in{shipped("jobs/train-two-stages.yaml")};
@@ -197,6 +198,9 @@ TEST_CASE(
   const auto data = text.find("../data/");
   REQUIRE(data != std::string::npos);
   text.replace(data, 8, (shipped("data/").string()));
+  const auto train = text.find("train: {");
+  REQUIRE(train != std::string::npos);
+  text.insert(train + 8, "checkpoint: saved, checkpoint_every: 9000, ");
   fs::create_directories(directory.path("jobs"));
   const auto job = directory.write("jobs/long.yaml", text);
   fs::current_path(directory.path());
@@ -207,5 +211,9 @@ TEST_CASE(
   CHECK(t.wait() == 1);
   INFO(t.seen());
   CHECK(contains(t.seen(), "reached iteration "));
+  bool saved = false;
+  for (const auto& entry : fs::directory_iterator{directory.path("jobs/saved")})
+    saved = saved || entry.path().filename().string().starts_with("iteration-");
+  CHECK(saved);
   fs::current_path("/");
 }

@@ -19,6 +19,7 @@
 #include "cli/reports/training_result.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
+#include "gpu/model/checkpoint.hpp"
 #include "messages/base/absolute_path.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/domain/device_kind.hpp"
@@ -329,11 +330,18 @@ class train_verb final : public verb {
     if (!cluster) return refused(cluster);
     if (auto ok = (*cluster)->wait_until_ready(60); !ok) return ok;
     remote_.set_controller((*cluster)->controller_address());
-    if (!study_) return on_the_cluster(r, out);
+    if (!study_) {
+      auto trained = on_the_cluster(r, out);
+      if (!trained && stop_->arrived()) end_in_order(**cluster, r.job, out);
+      return trained;
+    }
     auto prefills = start_prefills(**cluster, c, o.state, r.job, hosts.decoders);
     if (!prefills) return refuse(prefills.error());
     if (r.job.required_gpu_type.empty()) r.job.required_gpu_type = hosts.gpu_type;
-    if (auto ok = on_the_cluster(r, out, prefills->get()); !ok) return ok;
+    if (auto ok = on_the_cluster(r, out, prefills->get()); !ok) {
+      if (stop_->arrived()) end_in_order(**cluster, r.job, out);
+      return ok;
+    }
     constexpr double max_end_s = 10;
     auto played = (*prefills)->end(max_end_s);
     auto& result = r.prefills.emplace();
@@ -344,6 +352,19 @@ class train_verb final : public verb {
       return runtime::has_realtime_priority((*cluster)->id(host));
     });
     return {};
+  }
+
+  /// A stop leaves the training its grace, in which it saves; a second signal does not.
+  static void end_in_order(local_cluster& cluster, const job_spec& job, const output& out) {
+    interrupt again;
+    cluster.end([&again] { return again.arrived(); },
+                [&out](const std::string& sentence) {
+                  out.note("troupe: {}; a second signal, or Ctrl-C, does not wait", sentence);
+                });
+    if (job.train->checkpoint.empty()) return;
+    if (const auto saved = gpu::newest_checkpoint(job.train->checkpoint))
+      out.note("troupe: iteration {} is saved in {}; the same command goes on there",
+               saved->iteration, job.train->checkpoint);
   }
 
   /// Starts the study on this machine's processes, which run without fronts: those are in this
@@ -389,7 +410,7 @@ class train_verb final : public verb {
         },
         &*stop_);
     line.clear();
-    // Only the wait is interrupted there; in the other worlds the processes end with this one.
+    // Only the wait is interrupted there; in the other worlds the training ends with this process.
     if (!report && stop_->arrived() && world_ == "cluster" && job != 0)
       out.note("troupe: job {0} continues on the cluster; `troupe cancel {0}` stops it", job);
     if (!report) return refuse(report.error());
