@@ -237,7 +237,7 @@ TEST_CASE("a stop text that is a special token's name is that token") {
   f.complete({{"prompt", "ab"}, {"stop", "<|user|>"}, {"ignore_eos", true}});
   REQUIRE(f.submitted(2) == 2);
   CHECK(f.by->submissions[0].what.last_tokens == std::vector<std::uint32_t>{256, 257});
-  CHECK(f.by->submissions[0].stops == std::vector<std::string>{"<|user|>", "x"});
+  CHECK(f.by->submissions[0].stops.all() == std::vector<std::string>{"<|user|>", "x"});
   CHECK(f.by->submissions[1].what.last_tokens == std::vector<std::uint32_t>{257});
 }
 
