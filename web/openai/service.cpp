@@ -35,14 +35,31 @@ problem ending() {
   return {503, "the server is ending and takes no new requests", "server_error"};
 }
 
+std::string lower_case(std::string_view text) {
+  std::string lower{text};
+  std::ranges::transform(lower, lower.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return lower;
+}
+
+/// Names of codings count whatever their case (RFC 9110, 8.4.1).
+bool is_encoded(std::string_view codings) {
+  constexpr std::string_view between = ", \t";
+  while (true) {
+    codings.remove_prefix(std::min(codings.find_first_not_of(between), codings.size()));
+    if (codings.empty()) return false;
+    const auto end = std::min(codings.find_first_of(between), codings.size());
+    if (lower_case(codings.substr(0, end)) != "identity") return true;
+    codings.remove_prefix(end);
+  }
+}
+
 /// JSON with or without parameters. Browsers ask before they send that to another origin, but send
 /// other types, or none, without asking: only a client that is no browser may leave it out.
 bool is_json(const http_request& r) {
   auto type = r.content_type.substr(0, r.content_type.find(';'));
   while (!type.empty() && type.back() == ' ') type.pop_back();
-  std::transform(type.begin(), type.end(), type.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return type.empty() ? !is_cross_origin(r) : type == "application/json";
+  return type.empty() ? !is_cross_origin(r) : lower_case(type) == "application/json";
 }
 
 }  // namespace
@@ -303,7 +320,7 @@ void service::fail(const problem& p, const std::string& model,
 
 std::optional<problem> service::refusal_of_body(const http_request& r) const {
   if (draining_) return ending();
-  if (!r.content_encoding.empty() && r.content_encoding != "identity")
+  if (is_encoded(r.content_encoding))
     return problem{415, fmt::format("Content-Encoding: found '{}', expected none: bodies are not "
                                     "decompressed",
                                     r.content_encoding)};
@@ -462,9 +479,9 @@ openai::parsed<std::vector<std::uint64_t>> service::submit(const openai::request
   std::vector<generator::submission> all;
   std::vector<std::uint32_t> nothing_to_do;
   std::uint32_t index = 0;
-  for (const auto& prompt : g.prompts)
+  for (std::size_t prompt = 0; prompt < g.prompts.size(); ++prompt)
     for (std::uint32_t i = 0; i < asked.n; ++i, ++index) {
-      auto s = submission_of(asked, to.model, prompt, g.max_tokens);
+      auto s = submission_of(asked, to.model, g, prompt);
       s.what.how.seed = seed + i;
       s.listener = [result, index](const sequence_step& step) { result->step(index, step); };
       if (s.what.answer_tokens() == 0)
