@@ -265,6 +265,14 @@ void decoder_behavior::fail(const reason& why) {
   caf::anon_send(o_.messenger.node(), serving_over{o_.lease, why.text});
 }
 
+/// Every front has the end of each of its requests.
+void decoder_behavior::end_if_drained() {
+  if (!drains_ || over_ || !requests_.all().empty()) return;
+  over_ = true;
+  send_state();
+  caf::anon_send(o_.messenger.node(), serving_over{o_.lease, {}});
+}
+
 void decoder_behavior::fail_work(const std::string& why) {
   caf::anon_send(o_.messenger.node(), serving_over{o_.lease, why});
 }
