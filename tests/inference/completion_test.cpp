@@ -8,6 +8,7 @@
 #include "harness/files.hpp"
 #include "messages/base/random.hpp"
 
+using namespace troupe;
 using namespace troupe::gpu;
 using troupe::test::loaded;
 
