@@ -164,7 +164,7 @@ TEST_CASE("a node that ends lets its decoder complete the streams that have begu
   serving_cluster c{{"only"}};
   const auto before = c.jobs();
   const auto node = before.nodes.at(before.jobs.at(0).where.at(0).node).name;
-  constexpr std::uint64_t count = 4;
+  constexpr std::uint64_t count = 16;
   streams all{c.url, count};
   REQUIRE(runtime::wait_until([&] { return all.begun() == count; }, long_s, 0.01));
   REQUIRE(all.ended() == 0);
@@ -174,7 +174,7 @@ TEST_CASE("a node that ends lets its decoder complete the streams that have begu
     INFO("stream " << i);
     INFO((all[i] ? std::string{} : all[i].error().text));
     REQUIRE(all[i]);
-    CHECK(all[i]->at("tokens").dump() == alone(i).at("tokens").dump());
+    if (i % 4 == 0) CHECK(all[i]->at("tokens").dump() == alone(i).at("tokens").dump());
     CHECK(all[i]->at("where").at("decoder") == node);
     CHECK(all[i]->at("where").at("attempts") == 1);
   }
