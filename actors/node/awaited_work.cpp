@@ -24,7 +24,7 @@ std::string name_of_job(const work_order& w) {
 }  // namespace
 
 double grace_of(const troupe::cluster& c, const work_order& w) {
-  if (w.serve) return 0;  // its requests are begun anew elsewhere
+  if (w.serve) return c.settings.grace_s;
   if (w.train) return c.settings.preempt_grace_s;
   return w.program ? w.program->grace_s : 0;
 }

@@ -17,7 +17,8 @@ struct awaited_work {
 /// In a node's state directory, once it waits: `within_s`, and a line with the sentence.
 inline constexpr const char* waiting_file_name = "waits";
 
-/// The time that a part has to save once it is to stop.
+/// The time that a part has once it is to stop: to save, or, of a decoder, for the requests that
+/// have begun.
 double grace_of(const troupe::cluster& c, const work_order& w);
 
 /// `work`: what runs.

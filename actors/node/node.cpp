@@ -288,10 +288,12 @@ void node_state::on(const serving_over& over) {
   auto* p = find_in(parts_, over.lease);
   if (!p || is_over(p->report) || !p->serving) return;
   serving_.stop(over.lease);
-  p->report.now = part_report::state::failed;
-  p->report.exit_code = 1;
+  const bool drained = over.detail.empty();
+  p->report.now = drained ? part_report::state::stopped : part_report::state::failed;
+  p->report.exit_code = drained ? 0 : 1;
   p->report.detail = over.detail;
   report_end(*p);
+  end_when_done();
 }
 
 /// Simulated work makes progress by the clock alone.
@@ -333,8 +335,9 @@ void node_state::stop_program(part& p, bool at_once) {
   }
 }
 
-/// Programs end later, by a report of their keeper. Trainings, decoders and simulated work end with
-/// this call: their actors release the devices, and nothing of theirs outlives the process.
+/// Programs end later, by a report of their keeper, and so do decoders that drain because this
+/// process is to end. Trainings, other decoders and simulated work end with this call: their actors
+/// release the devices, and nothing of theirs outlives the process.
 void node_state::stop(part& p, bool at_once) {
   if (p.held) {
     p.report.now = part_report::state::stopped;
@@ -345,6 +348,7 @@ void node_state::stop(part& p, bool at_once) {
     return options_.process_runner->stop(p.order.lease, at_once);
   if (p.simulated && simulated_program::runs(p.order)) return stop_program(p, at_once);
   if (p.training) training_.stop(p.order.lease);
+  if (p.serving && end_by_s_ && !at_once) return serving_.drain(p.order.lease);
   if (p.serving) serving_.stop(p.order.lease);
   p.report.now = part_report::state::stopped;
   p.report.iterations = p.simulated ? iterations_by_now(p) : 0;

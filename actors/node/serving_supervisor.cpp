@@ -35,6 +35,10 @@ void serving_supervisor::stop(lease_id lease) {
   decoders_.erase(it);
 }
 
+void serving_supervisor::drain(lease_id lease) {
+  if (const auto* d = find_in(decoders_, lease)) caf::anon_send(*d, drain_serving{});
+}
+
 template <class T>
 bool serving_supervisor::to_decoder(lease_id lease, address from, T& m, const payload& body) {
   const auto* to = find_in(decoders_, lease);

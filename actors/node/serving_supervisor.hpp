@@ -19,6 +19,9 @@ class serving_supervisor {
   void begin(const work_order& w);
   /// Its decoder ends its requests, and then itself. Unknown leases are ignored.
   void stop(lease_id lease);
+  /// Its decoder takes no more requests; a serving_over follows once it has none. Unknown leases
+  /// are ignored.
+  void drain(lease_id lease);
 
   /// False: the message is not about a decoder, and m is unchanged. Messages about decoders that
   /// are not here are answered: their requests have failed, and their prefills are not needed.

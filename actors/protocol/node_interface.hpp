@@ -44,10 +44,10 @@ struct training_event {
   std::string sentence;
 };
 
-/// A decoder cannot begin, or cannot continue.
+/// A decoder cannot begin, or cannot continue; or it has drained.
 struct serving_over {
   lease_id lease = 0;
-  std::string detail;
+  std::string detail;  // why; empty: it has drained
 };
 
 /// The node's process is to end: its work gets its grace, and nothing more begins.

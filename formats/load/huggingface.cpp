@@ -74,9 +74,11 @@ void lengthen_context(findings& found, const value& v, model& m) {
     inner.read("factor", factor, {1, 1e6});
     if (yarn) inner.read("original_max_position_embeddings", original, {1, 1e9});
     context = std::max<double>(m.sequence, std::floor(original * factor));
+    if (context > admission::max_sequence)
+      inner.fail("factor", "found {:g}, times {:.0f} positions, expected at most {} positions",
+                 factor, original, admission::max_sequence);
   }
-  m.sequence =
-      static_cast<std::uint32_t>(std::min(context, static_cast<double>(admission::max_sequence)));
+  if (found.good()) m.sequence = static_cast<std::uint32_t>(context);
 }
 
 /// Patches and the class token; classes instead of a vocabulary.

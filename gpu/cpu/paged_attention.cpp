@@ -5,6 +5,7 @@
 
 #include "gpu/cpu/kernels.hpp"
 #include "gpu/cpu/matrix.hpp"
+#include "gpu/inference/host_memory.hpp"
 #include "gpu/inference/inference_device.hpp"
 
 namespace troupe::gpu::cpu {
@@ -27,16 +28,19 @@ paged_attention::paged_attention(const inference_model& m, std::size_t threads)
       half_{page_rows * m.kv_width()},
       window_{m.window},
       threads_{threads},
+      limit_{attention_bytes(m, pages_for(m.positions), 1) / sizeof(float)},
       scale_{static_cast<float>(1 / std::sqrt(static_cast<double>(m.head_width)))},
       log_sums_(threads * page_rows) {}
 
 // Scratch grows geometrically with the longest sequence so far: lengths are not known in advance,
-// and a page-wise growth would allocate in each tile. It grows before the threads begin, which must
-// not fail. First the memory, which may be missing: the next one to ask must not find a larger
+// and a page-wise growth would allocate in each tile; but to no more than the longest one needs,
+// which is counted when the host's memory is shared out. It grows before the threads begin, which
+// must not fail. First the memory, which may be missing: the next one to ask must not find a larger
 // number.
 void paged_attention::prepare_scores(std::size_t n) {
   if (n <= capacity_) return;
-  const auto more = (std::max(n, 2 * capacity_) + page_rows - 1) / page_rows * page_rows;
+  const auto doubled = std::min(2 * capacity_, limit_);
+  const auto more = (std::max(n, doubled) + page_rows - 1) / page_rows * page_rows;
   // The smaller one is of no use any more.
   capacity_ = 0;
   scores_ = {};

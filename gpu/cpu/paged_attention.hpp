@@ -51,6 +51,7 @@ class paged_attention {
 
   std::size_t heads_, shared_, width_, queries_, kv_, half_;  // shared_: heads of one kv head
   std::size_t window_, threads_;                              // window_: 0: none
+  std::size_t limit_;                                         // scores of a thread, at most
   float scale_;
   std::vector<float> log_sums_;
   buffer<float> scores_;

@@ -87,6 +87,19 @@ void batch_queue::publish(sequence& s) {
   }
 }
 
+// Whoever has computed the page keeps it as a page with a name, which it lets go at its end like
+// others; the device does not know the name, and ignores that it is dropped.
+void batch_queue::forget(page_name p) {
+  index_.hide(p);
+  std::vector<sequence_id> without;
+  for (const auto id : running_) {
+    const auto& s = sequences_.at(id);
+    const auto at = std::ranges::find(s.shared, p) - s.shared.begin();
+    if (static_cast<std::size_t>(at) < s.shared.size() && s.on_device <= at) without.push_back(id);
+  }
+  for (const auto id : without) set_back(id);
+}
+
 /// There are as many that can be had.
 void batch_queue::take_pages(std::uint32_t n) {
   while (free_ < n) {

@@ -78,6 +78,10 @@ class batch_queue {
   /// All parts of its cache have been put. `hidden`: of its prompt's last position.
   void cached(sequence_id s, payload hidden);
 
+  /// The device could not keep a page: no other prompt begins with it. Sequences that were to get
+  /// it, and have not asked the device for it yet, are set back.
+  void forget(page_name p);
+
   /// The round after the last one, whose results have been given to took(), and whose failures to
   /// end().
   batch_round next();

@@ -1,11 +1,13 @@
 #include "gpu/inference/batch_round.hpp"
 
 #include <algorithm>
+#include <map>
 #include <new>
 #include <set>
 #include <span>
 #include <utility>
 
+#include "messages/base/find_in.hpp"
 #include "messages/base/refuse.hpp"
 
 namespace troupe::gpu {
@@ -45,20 +47,32 @@ class executor {
     if (why) fail(l.sequence, *why);
   }
 
+  // Its sequence goes on with the page as one of its own.
+  void keep(const batch_round::kept_page& k) {
+    const auto why = attempt([&] { return device_.keep(k.sequence, k.page, k.name); });
+    if (!why) return;
+    unkept_.emplace(k.name, *why);
+    received_({k.sequence, {}, {}, {}, k.name});
+  }
+
   void reserve(const batch_round::reservation& r) {
     if (!goes_on(r.sequence)) return;
-    if (!r.shared.empty()) check(r.sequence, device_.share(r.sequence, r.shared));
-    if (goes_on(r.sequence)) check(r.sequence, device_.reserve(r.sequence, r.positions));
+    const auto why = attempt([&]() -> expected<void> {
+      for (const auto p : r.shared)
+        if (const auto* unkept = find_in(unkept_, p)) return refuse(*unkept);
+      if (!r.shared.empty())
+        if (auto ok = device_.share(r.sequence, r.shared); !ok) return ok;
+      return device_.reserve(r.sequence, r.positions);
+    });
+    if (why) fail(r.sequence, *why);
   }
 
   void put(const batch_round::cache_part& p) {
-    if (goes_on(p.sequence))
-      check(p.sequence,
-            device_.put_kv(p.sequence, p.first_layer, p.layers, p.first_page, p.pages, p.data));
-  }
-
-  void check(sequence_id s, const expected<void>& done) {
-    if (!done) fail(s, done.error());
+    if (!goes_on(p.sequence)) return;
+    const auto why = attempt([&] {
+      return device_.put_kv(p.sequence, p.first_layer, p.layers, p.first_page, p.pages, p.data);
+    });
+    if (why) fail(p.sequence, *why);
   }
 
  private:
@@ -121,7 +135,7 @@ class executor {
   /// The log probabilities of a chunk's following tokens. A few rows at a time: the logits of all
   /// would be large.
   expected<void> score(const batch_round::chunk& c, const payload& hidden) {
-    batch_result r{c.sequence, {}, {}, {}};
+    batch_result r{c.sequence, {}, {}, {}, {}};
     const std::size_t n = device_.spec().model.vocabulary;
     for (std::size_t at = 0; at < c.scored.size(); at += decode_rows) {
       const auto rows = std::min<std::size_t>(decode_rows, c.scored.size() - at);
@@ -150,7 +164,7 @@ class executor {
     for (std::size_t i = 0; i < who.size(); ++i) {
       const auto own = logits.subspan(i * n, n);
       const auto& next = *who[i].next;
-      batch_result r{who[i].sequence, {}, {}, {}};
+      batch_result r{who[i].sequence, {}, {}, {}, {}};
       if (auto ok = check_logits(own, next.position); !ok)
         r.failed = ok.error();
       else
@@ -165,20 +179,21 @@ class executor {
 
   void fail(sequence_id s, const reason& why) {
     failed_.insert(s);
-    received_({s, {}, {}, why});
+    received_({s, {}, {}, why, {}});
   }
 
   inference_device& device_;
   const batch_listener& received_;
   std::vector<batch_result> results_;  // of what is attempted
   std::set<sequence_id> failed_;       // in this round
+  std::map<page_name, reason> unkept_;
 };
 
 }  // namespace
 
 void execute(inference_device& d, const batch_round& r, const batch_listener& received) {
   executor e{d, received};
-  for (const auto& k : r.keep) e.check(k.sequence, d.keep(k.sequence, k.page, k.name));
+  for (const auto& k : r.keep) e.keep(k);
   for (const auto s : r.release) d.release(s);
   for (const auto p : r.drop) d.drop(p);
   for (const auto& x : r.reserve) e.reserve(x);

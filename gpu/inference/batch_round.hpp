@@ -89,11 +89,13 @@ struct batch_result {
   std::vector<generated_token> scored;  // of a chunk, in order
   std::optional<generated_token> next;
   std::optional<reason> failed;
+  page_name unkept = 0;  // a page that the device could not keep: for batch_queue::forget()
 };
 using batch_listener = std::function<void(batch_result)>;
 
 /// Executes a round; `received` is called with each result at once. A failure concerns one sequence
-/// alone: memory that the host does not have, too, and logits that are not finite.
+/// alone: memory that the host does not have, too, and logits that are not finite. A page that
+/// cannot be kept for others fails none but those that were to begin with it in this round.
 void execute(inference_device& d, const batch_round& r, const batch_listener& received);
 
 }  // namespace troupe::gpu

@@ -1,20 +1,16 @@
 #include "gpu/inference/completion.hpp"
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 namespace troupe::gpu {
 
-completion::completion(const completion_request& asked, std::vector<std::string> stops,
-                       const tokenizer* words)
+completion::completion(const completion_request& asked, stop_texts stops, const tokenizer* words)
     : max_tokens_{asked.max_tokens},
       min_tokens_{asked.min_tokens.value_or(0)},
       last_tokens_{asked.last_tokens},
       stops_{std::move(stops)},
-      words_{words} {
-  std::ranges::sort(stops_);
-}
+      words_{words} {}
 
 // A token ends the completion by itself (one of the last tokens, which has no text), by the number
 // of tokens, or by a stop text, which certain() finds in the text. UTF-8 comes first: a character
@@ -43,36 +39,18 @@ std::string completion::add(const weighed_token& t) {
 // must be some number, is not searched.
 std::string completion::certain(std::string fresh, bool ends) {
   if (tokens_.size() <= min_tokens_) return fresh;
+  const auto begin = stops_.size() - held_.size();
+  const auto stop = stops_.add(fresh);
   auto all = std::exchange(held_, {}) + fresh;
-  auto hold = all.size();
-  for (std::size_t at = 0; at < all.size(); ++at) {
-    const auto found = stop_at(std::string_view{all}.substr(at));
-    if (found == stop_text::there) {
-      finished_ = finish::stop;
-      return all.substr(0, at);
-    }
-    if (found == stop_text::begun) hold = std::min(hold, at);
+  if (stop) {
+    finished_ = finish::stop;
+    return all.substr(0, *stop - begin);
   }
   if (ends) return all;
-  held_ = all.substr(hold);
-  all.resize(hold);
+  const auto certain = all.size() - stops_.open();
+  held_ = all.substr(certain);
+  all.resize(certain);
   return all;
-}
-
-// The stop texts are sorted: those that begin with the text's first characters are neighbours, and
-// become fewer with each. So the time does not grow with their number.
-completion::stop_text completion::stop_at(std::string_view text) const {
-  auto first = stops_.begin(), last = stops_.end();
-  for (std::size_t n = 0; first != last; ++n) {
-    if (first->size() == n) return stop_text::there;
-    if (n == text.size()) return stop_text::begun;
-    const auto of = [n](const std::string& stop) { return static_cast<unsigned char>(stop[n]); };
-    const auto same =
-        std::ranges::equal_range(first, last, static_cast<unsigned char>(text[n]), std::less{}, of);
-    first = same.begin();
-    last = same.end();
-  }
-  return stop_text::none;
 }
 
 std::string_view name_of(completion::finish f) {

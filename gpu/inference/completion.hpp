@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gpu/inference/stop_texts.hpp"
 #include "gpu/text/tokenizer.hpp"
 #include "gpu/text/utf8_stream.hpp"
 #include "messages/domain/completion.hpp"
@@ -19,8 +20,7 @@ class completion {
   /// Ends with the request's last tokens, which are not part of the text, and before each of these
   /// texts (not empty) behind that of its first min_tokens. words: null: tokens without text. It
   /// must outlive this.
-  completion(const completion_request& asked, std::vector<std::string> stops,
-             const tokenizer* words);
+  completion(const completion_request& asked, stop_texts stops, const tokenizer* words);
 
   /// Adds a token, if it has not ended; returns the text that is certain now: valid UTF-8 that no
   /// stop text can take back. All returned pieces are text() in the end.
@@ -32,15 +32,11 @@ class completion {
   const std::vector<double>& log_probabilities() const { return log_probabilities_; }
 
  private:
-  enum class stop_text : std::uint8_t { none, begun, there };
-
   std::string certain(std::string fresh, bool ends);
-  /// Does the text begin with a stop text, or is it the beginning of one?
-  stop_text stop_at(std::string_view text) const;
 
   std::uint32_t max_tokens_, min_tokens_;
   std::vector<std::uint32_t> last_tokens_;
-  std::vector<std::string> stops_;  // sorted
+  stop_search stops_;
   const tokenizer* words_;
   std::vector<std::uint32_t> tokens_;
   std::vector<double> log_probabilities_;

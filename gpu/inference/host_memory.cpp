@@ -54,28 +54,41 @@ std::uint64_t cache_bytes(const inference_model& m, std::uint32_t pages) {
   return page_bytes(m) * m.layers * pages;
 }
 
-std::uint32_t affordable_pages(const inference_model& m, std::uint64_t memory_bytes) {
-  const auto weights = weight_bytes(m);
-  const auto left = memory_bytes > weights ? memory_bytes - weights : 0;
+// As prepare_scores() of paged_attention takes it: a window begins within a page, and a tile's
+// queries have 64 windows.
+std::uint64_t attention_bytes(const inference_model& m, std::uint32_t pages,
+                              std::uint32_t threads) {
+  std::uint64_t seen = std::min(pages, pages_for(m.positions));
+  if (m.window > 0) seen = std::min<std::uint64_t>(seen, m.window / tile_positions + 2);
+  return threads * seen * tile_positions * tile_positions * sizeof(float);
+}
+
+std::uint32_t affordable_pages(const inference_model& m, std::uint32_t threads,
+                               std::uint64_t memory_bytes) {
+  const auto rest = weight_bytes(m) + attention_bytes(m, pages_for(m.positions), threads);
+  const auto left = memory_bytes > rest ? memory_bytes - rest : 0;
   const auto pages = left / 2 / std::max<std::uint64_t>(cache_bytes(m, 1), 1);
   return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(pages, 1, 1'000'000'000));
 }
 
-expected<void> check_cache(const inference_model& m, std::uint32_t pages,
+expected<void> check_cache(const inference_model& m, std::uint32_t pages, std::uint32_t threads,
                            std::uint64_t memory_bytes, std::string_view option) {
   constexpr double gb = 1e9;
   const auto weights = static_cast<double>(weight_bytes(m)),
+             scores = static_cast<double>(attention_bytes(m, pages, threads)),
              cache = static_cast<double>(cache_bytes(m, pages)),
              have = static_cast<double>(memory_bytes);
-  if (weights + cache <= have) return {};
+  if (weights + scores + cache <= have) return {};
   if (weights >= have)
     return refuse(reason::kind::insufficient,
                   "the weights need {:.3g} GB of memory, and {:.3g} GB are there", weights / gb,
                   have / gb);
   return refuse(reason::kind::insufficient,
-                "the cache's {} pages need {:.3g} GB of memory beside {:.3g} GB of weights, and "
-                "{:.3g} GB are there: set a smaller {}",
-                pages, cache / gb, weights / gb, have / gb, option);
+                "the cache's {} pages need {:.3g} GB of memory beside {:.3g} GB of weights and "
+                "{:.3g} GB of the attention of {} thread{}, and {:.3g} GB are there: set a smaller "
+                "{}",
+                pages, cache / gb, weights / gb, scores / gb, threads, threads == 1 ? "" : "s",
+                have / gb, option);
 }
 
 }  // namespace troupe::gpu

@@ -18,13 +18,18 @@ std::uint64_t weight_bytes(const inference_model& m);
 /// Bytes of a cache in all layers.
 std::uint64_t cache_bytes(const inference_model& m, std::uint32_t pages);
 
-/// Pages that fit beside the weights with room to spare: half of what the weights leave of
-/// `memory_bytes`; at least one.
-std::uint32_t affordable_pages(const inference_model& m, std::uint64_t memory_bytes);
+/// Bytes of the scores of these threads' attention, at most, in sequences of as many positions as
+/// the model and a cache of this size hold: a tile's for each position that it sees.
+std::uint64_t attention_bytes(const inference_model& m, std::uint32_t pages, std::uint32_t threads);
 
-/// Refuses a cache that `memory_bytes` do not hold beside the weights. `option`: what sets its
-/// size.
-expected<void> check_cache(const inference_model& m, std::uint32_t pages,
+/// Pages that fit beside the weights with room to spare: half of what the weights and the threads'
+/// attention leave of `memory_bytes`; at least one.
+std::uint32_t affordable_pages(const inference_model& m, std::uint32_t threads,
+                               std::uint64_t memory_bytes);
+
+/// Refuses a cache that `memory_bytes` do not hold beside the weights and the threads' attention.
+/// `option`: what sets its size.
+expected<void> check_cache(const inference_model& m, std::uint32_t pages, std::uint32_t threads,
                            std::uint64_t memory_bytes, std::string_view option);
 
 }  // namespace troupe::gpu

@@ -127,6 +127,15 @@ double yarn_sharpness(double factor, double weight) {
   return factor <= 1 ? 1 : 0.1 * weight * std::log(factor) + 1;
 }
 
+/// Positions times the factor, if that is more than the file says already.
+void lengthen_context(config_reader& c, double positions, double factor, inference_model& m) {
+  const auto context = std::floor(positions * factor);
+  if (context > admission::max_sequence)
+    return c.refuse_with("{:.0f} positions, scaled by a factor of {:g}: expected at most {}",
+                         positions, factor, admission::max_sequence);
+  m.positions = std::max(m.positions, static_cast<std::uint32_t>(context));
+}
+
 // YaRN's context is the original one times the factor; a file may say so already.
 void read_yarn(config_reader& inner, inference_model& m) {
   auto& r = m.rope;
@@ -148,10 +157,7 @@ void read_yarn(config_reader& inner, inference_model& m) {
     inner.fail("beta_fast", inner.find("beta_fast"), "more than beta_slow");
   if (m.rope_theta <= 1)
     inner.refuse_with("rope_theta: found {:g}, expected more than 1", m.rope_theta);
-  const double reached = r.original_positions * r.factor;
-  if (reached > m.positions)
-    m.positions =
-        static_cast<std::uint32_t>(std::min(reached, static_cast<double>(admission::max_sequence)));
+  lengthen_context(inner, r.original_positions, r.factor, m);
 }
 
 /// `type` is the older name of `rope_type`; readers differ about which one counts.
@@ -215,12 +221,7 @@ void read_rope(config_reader& c, inference_model& m) {
   }
   m = std::move(scaled);
   // Positions are divided by the factor, so as many more fit; Llama 3's already counts them.
-  if (m.rope.what != rope_scaling::kind::linear) return;
-  const auto context = std::floor(m.positions * m.rope.factor);
-  if (context > admission::max_sequence)
-    return c.refuse_with("{} positions, scaled by a factor of {:g}: expected at most {}",
-                         m.positions, m.rope.factor, admission::max_sequence);
-  m.positions = static_cast<std::uint32_t>(context);
+  if (m.rope.what == rope_scaling::kind::linear) lengthen_context(c, m.positions, m.rope.factor, m);
 }
 
 /// May a layer attend within a window? By transformers, none of Llama does, and Qwen's do from

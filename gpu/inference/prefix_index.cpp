@@ -65,11 +65,20 @@ std::optional<page_name> prefix_index::evict() {
   if (idle_.empty()) return {};
   const auto name = idle_.begin()->second;
   idle_.erase(idle_.begin());
-  const auto at = pages_.find(name);
-  const auto [begin, end] = by_hash_.equal_range(at->second.hash);
-  by_hash_.erase(std::find_if(begin, end, [&](const auto& e) { return e.second == name; }));
-  pages_.erase(at);
+  erase_hash(name);
+  pages_.erase(name);
   return name;
+}
+
+void prefix_index::hide(page_name p) {
+  if (pages_.contains(p)) erase_hash(p);
+}
+
+/// It may be hidden.
+void prefix_index::erase_hash(page_name p) {
+  const auto [begin, end] = by_hash_.equal_range(pages_.at(p).hash);
+  const auto at = std::find_if(begin, end, [p](const auto& e) { return e.second == p; });
+  if (at != end) by_hash_.erase(at);
 }
 
 }  // namespace troupe::gpu

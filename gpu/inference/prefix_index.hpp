@@ -49,6 +49,9 @@ class prefix_index {
   void let_go(page_name p);
   /// Forgets the page that was let go first; nothing: all are held.
   std::optional<page_name> evict();
+  /// find() does not return it any more; whoever holds it lets it go as others. Names that are not
+  /// known (any more) are ignored.
+  void hide(page_name p);
 
   std::size_t size() const { return pages_.size(); }
   /// Pages that nobody holds.
@@ -65,6 +68,7 @@ class prefix_index {
   };
   std::uint64_t hash_behind(const prefix_owner& owner, page_name before,
                             std::span<const std::uint32_t> tokens) const;
+  void erase_hash(page_name p);
 
   hasher hash_;
   std::map<page_name, entry> pages_;

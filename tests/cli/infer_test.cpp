@@ -133,3 +133,14 @@ TEST_CASE("infer refuses what it cannot do with one sentence and exit status 2")
   refused(infer(wordless, {"a"}), "has no tokenizer");
   CHECK(troupe::test::troupe(infer(wordless, {"--prompt-tokens", "299"})).status == 0);
 }
+
+TEST_CASE("an error that begins with a server's URL names no file and no line") {
+  for (const std::string url : {"http://127.0.0.1:1", "http://localhost:1/v1"}) {
+    const auto r = troupe::test::troupe({"infer", "a", "--url", url, "--json"});
+    CHECK(r.status != 0);
+    const auto d = r.document();
+    CHECK_THAT(d.at("error").get<std::string>(), Contains("http://"));
+    CHECK_FALSE(d.contains("file"));
+    CHECK_FALSE(d.contains("line"));
+  }
+}

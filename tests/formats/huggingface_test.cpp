@@ -141,5 +141,16 @@ TEST_CASE(
   CHECK(with(R"("rope_scaling": {"rope_type": "yarn", "factor": 4.0,
     "original_max_position_embeddings": 2048})") == 8192);
   CHECK(with(R"("rope_scaling": {"rope_type": "llama3", "factor": 8.0})") == 4096);
+  // Refused, as when it is served.
+  for (const std::string type : {"linear", "yarn"}) {
+    const auto wrong = formats::load_model(
+        temporary("my-model/config.json", R"({"model_type": "llama", "hidden_size": 64,
+      "intermediate_size": 96, "max_position_embeddings": 4096, "num_attention_heads": 8,
+      "num_hidden_layers": 4, "vocab_size": 96, "rope_scaling": {"factor": 90000, "type": ")" +
+                                              type + "\"}}"));
+    REQUIRE_FALSE(wrong);
+    CHECK_THAT(wrong.error().text,
+               Catch::Contains("factor: found 90000, times 4096 positions, expected at most"));
+  }
   CHECK(with(R"("rope_scaling": null, "rope_parameters": {"rope_theta": 5e5})") == 4096);
 }

@@ -6,7 +6,9 @@
 #include <optional>
 
 #include "harness/files.hpp"
+#include "messages/base/random.hpp"
 
+using namespace troupe;
 using namespace troupe::gpu;
 using troupe::test::loaded;
 
@@ -91,6 +93,54 @@ TEST_CASE("a thousand stop texts end a completion where a search for each finds 
   for (const auto& stop : stops) first = std::min(first, text.find(stop));
   REQUIRE(first != std::string::npos);
   CHECK(write(text, {.max_tokens = 1000, .stops = stops}).text == text.substr(0, first));
+}
+
+TEST_CASE("a search for stop texts finds what a search at every place does, piece by piece") {
+  troupe::random_source random{1};
+  const auto text_of = [&](std::size_t n) {
+    std::string text;
+    while (text.size() < n) text += static_cast<char>('a' + random.below(2));
+    return text;
+  };
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<std::string> stops;
+    for (auto n = 1 + random.below(6); n > 0; --n) stops.push_back(text_of(1 + random.below(7)));
+    const auto text = text_of(24);
+    stop_search search{stops};
+    for (std::size_t begin = 0, end = 0; end < text.size(); begin = end) {
+      end = std::min(text.size(), end + random.below(4));
+      const auto found = search.add(std::string_view{text}.substr(begin, end - begin));
+      const auto known = text.substr(0, end);
+      auto first = std::string::npos;
+      std::size_t open = 0;
+      for (const auto& stop : stops) {
+        first = std::min(first, known.find(stop));
+        for (std::size_t n = 1; n <= std::min(stop.size(), known.size()); ++n)
+          if (known.ends_with(stop.substr(0, n))) open = std::max(open, n);
+      }
+      INFO(known << " in a search for " << stops.size() << " texts, " << stops[0] << " first");
+      REQUIRE(found.has_value() == (first != std::string::npos));
+      if (found) {
+        CHECK(*found == first);
+        break;
+      }
+      CHECK(search.open() == open);
+    }
+  }
+}
+
+TEST_CASE("a search for stop texts looks at a byte twice at most, however they repeat themselves") {
+  std::vector<std::string> stops;
+  for (std::size_t n = 961; n <= 1024; ++n) stops.emplace_back(n, 'a');
+  stop_search search{stops};
+  for (int i = 0; i < 100; ++i) {
+    CHECK_FALSE(search.add(std::string(960, 'a')));
+    CHECK(search.open() == 960);
+    CHECK_FALSE(search.add("b"));
+  }
+  CHECK(search.size() == 100 * 961);
+  CHECK(search.steps() <= 2 * search.size());
+  CHECK(search.add(std::string(961, 'a')) == 100 * 961);
 }
 
 TEST_CASE("stop texts in the first min_tokens tokens are text") {

@@ -104,6 +104,8 @@ TEST_CASE("linear scaling multiplies the context, and Llama 3's does not") {
   CHECK(read_config(small_model_named("llama3").config).positions == 448);
   CHECK_THAT(refused_config(scaled("900000")),
              Contains("448 positions, scaled by a factor of 900000: expected at most 100000000"));
+  CHECK_THAT(refused_config(with_keys(R"("rope_scaling": {"type": "yarn", "factor": 900000})")),
+             Contains("448 positions, scaled by a factor of 900000: expected at most 100000000"));
 }
 
 TEST_CASE("keys that are right at one value only are refused at others") {

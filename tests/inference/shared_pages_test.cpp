@@ -69,6 +69,7 @@ class batch {
 
  private:
   void take(const batch_result& r) {
+    if (r.unkept != 0) return queue_.forget(r.unkept);
     auto& o = outcomes_[r.sequence];
     if (o.over) return;
     const auto& what = asked_.at(r.sequence);
@@ -116,13 +117,13 @@ std::vector<std::uint32_t> tokens_of(random_source& random, std::size_t n) {
   return all;
 }
 
-/// A device whose host has no memory for some sequences: neither for their pages, nor for a work
-/// that they are in.
+/// A device whose host has no memory for some sequences: for their pages, for a work that they are
+/// in, or to note pages that they share or get from elsewhere.
 class poor_device final : public inference_device {
  public:
   explicit poor_device(std::unique_ptr<inference_device> d) : device_{std::move(d)} {}
 
-  sequence_id no_pages = 0, no_work = 0;
+  sequence_id no_pages = 0, no_work = 0, no_keep = 0, no_share = 0, no_put = 0;
 
   const inference_spec& spec() const override { return device_->spec(); }
   expected<void> reserve(sequence_id s, std::uint32_t positions) override {
@@ -133,9 +134,11 @@ class poor_device final : public inference_device {
   void release(sequence_id s) override { device_->release(s); }
   std::uint32_t free_pages() const override { return device_->free_pages(); }
   expected<void> keep(sequence_id s, std::uint32_t page, page_name name) override {
+    if (s == no_keep) throw std::bad_alloc{};
     return device_->keep(s, page, name);
   }
   expected<void> share(sequence_id s, std::span<const page_name> names) override {
+    if (s == no_share) throw std::bad_alloc{};
     return device_->share(s, names);
   }
   void drop(page_name name) override { device_->drop(name); }
@@ -158,6 +161,7 @@ class poor_device final : public inference_device {
   }
   expected<void> put_kv(sequence_id s, std::uint32_t first_layer, std::uint32_t layers,
                         std::uint32_t first_page, std::uint32_t pages, const payload& in) override {
+    if (s == no_put) throw std::bad_alloc{};
     return device_->put_kv(s, first_layer, layers, first_page, pages, in);
   }
 
@@ -365,19 +369,93 @@ TEST_CASE("memory that is missing for one sequence fails that one alone") {
   CHECK(poor.free_pages() == 20);
 }
 
+TEST_CASE("a page that cannot be kept for lack of memory begins no other prompt") {
+  poor_device poor{device_with(20)};
+  batch b{poor, {}};
+  random_source random{11};
+  const auto prompt = tokens_of(random, 200);
+  poor.no_keep = 1;
+  // The second waits for the first one's pages, and has not asked the device for them.
+  const auto first = b.add(request(9, 1), prompt), second = b.add(request(9, 2), prompt);
+  b.run();
+  CHECK(b.of(first) == alone(request(9, 1), prompt));
+  CHECK(b.of(second) == alone(request(9, 2), prompt));
+  CHECK(b.queue().counted().set_back > 0);
+  CHECK(b.queue().counted().computed_prompt == 2 * 200);
+  CHECK(b.queue().free_pages() == 20);
+  // The second one's pages are known.
+  const auto third = b.add(request(9, 3), prompt);
+  b.run();
+  CHECK(b.of(third) == alone(request(9, 3), prompt));
+  CHECK(b.queue().counted().computed_prompt == 2 * 200 + 200 - 192);
+  // Names that the device does not have are dropped like others.
+  const auto other = tokens_of(random, 310);
+  for (std::uint64_t i = 0; i < 6; ++i) b.add(request(10, i), tokens_of(random, 310));
+  const auto last = b.add(request(10, 7), other);
+  b.run();
+  CHECK(b.of(last) == alone(request(10, 7), other));
+  CHECK(b.queue().free_pages() == 20);
+  CHECK(poor.free_pages() + b.queue().cached_pages() == 20);
+}
+
+TEST_CASE("a sequence that cannot share pages for lack of memory fails, and no other") {
+  poor_device poor{device_with(20)};
+  batch b{poor, {}};
+  random_source random{12};
+  const auto prompt = tokens_of(random, 200);
+  b.add(request(3), prompt);
+  b.run();
+  poor.no_share = 2;
+  const auto poorer = b.add(request(3, 2), prompt), other = b.add(request(3, 3), prompt);
+  b.run();
+  CHECK_THAT(b.of(poorer).failed, Contains("no memory"));
+  CHECK(b.of(poorer).tokens.empty());
+  CHECK(b.of(other) == alone(request(3, 3), prompt));
+  CHECK(b.queue().free_pages() == 20);
+}
+
+TEST_CASE("a cache that cannot be put for lack of memory fails its sequence, and no other") {
+  const auto source = device_with(20);
+  REQUIRE(source->reserve(1, tile_positions));
+  const auto part = source->take_kv(1, 0, 2, 0, 1);
+  REQUIRE(part);
+  poor_device poor{device_with(20)};
+  poor.no_put = 1;
+  batch_round r;
+  for (const sequence_id s : {1, 2}) {
+    r.reserve.push_back({s, tile_positions});
+    r.parts.push_back({s, 0, 2, 0, 1, *part});
+  }
+  std::vector<batch_result> results;
+  execute(poor, r, [&](batch_result x) { results.push_back(std::move(x)); });
+  REQUIRE(results.size() == 1);
+  CHECK(results[0].sequence == 1);
+  REQUIRE(results[0].failed);
+  CHECK(results[0].failed->code == reason::kind::out_of_memory);
+}
+
 TEST_CASE("pages that no host can hold are refused by the name of their option") {
   auto m = test::small_inference_model();
   const auto weights = weight_bytes(m);
   const auto page = cache_bytes(m, 1);
   CHECK(page == page_bytes(m) * 2);
-  CHECK(check_cache(m, 10, weights + 10 * page, "--kv-pages"));
-  const auto refused = check_cache(m, 11, weights + 10 * page, "--kv-pages");
+  // A tile's scores of all positions that the cache holds, of each thread.
+  const auto scores = attention_bytes(m, 20, 2);
+  CHECK(scores == 2 * 64 * 320 * 4);
+  CHECK(attention_bytes(m, 3, 2) == 2 * 64 * 192 * 4);
+  auto windowed = m;
+  windowed.window = 65;
+  CHECK(attention_bytes(windowed, 20, 1) == 64 * 192 * 4);
+  CHECK(check_cache(m, 10, 2, weights + scores + 10 * page, "--kv-pages"));
+  const auto refused = check_cache(m, 11, 2, weights + scores + 10 * page, "--kv-pages");
   REQUIRE_FALSE(refused);
   CHECK(refused.error().code == reason::kind::insufficient);
-  CHECK_THAT(refused.error().text,
-             Contains("the cache's 11 pages need") && Contains("set a smaller --kv-pages"));
-  CHECK(affordable_pages(m, weights + 10 * page) == 5);
-  CHECK(affordable_pages(m, weights) == 1);
-  CHECK(affordable_pages(m, 0) == 1);
+  CHECK_THAT(refused.error().text, Contains("the cache's 11 pages need") &&
+                                       Contains("attention of 2 threads") &&
+                                       Contains("set a smaller --kv-pages"));
+  CHECK_FALSE(check_cache(m, 10, 3, weights + scores + 10 * page, "--kv-pages"));
+  CHECK(affordable_pages(m, 2, weights + scores + 10 * page) == 5);
+  CHECK(affordable_pages(m, 2, weights) == 1);
+  CHECK(affordable_pages(m, 2, 0) == 1);
   CHECK(host_memory_bytes() > 1'000'000);
 }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <thread>
 #include <utility>
@@ -157,6 +158,41 @@ TEST_CASE(
   next.join();
   REQUIRE(next[0]);
   CHECK(next[0]->at("where").at("attempts") == 1);
+}
+
+TEST_CASE("a node that ends lets its decoder complete the streams that have begun") {
+  serving_cluster c{{"only"}};
+  const auto before = c.jobs();
+  const auto node = before.nodes.at(before.jobs.at(0).where.at(0).node).name;
+  constexpr std::uint64_t count = 16;
+  streams all{c.url, count};
+  REQUIRE(runtime::wait_until([&] { return all.begun() == count; }, long_s, 0.01));
+  REQUIRE(all.ended() == 0);
+  REQUIRE(::kill(c.cluster->id(node), SIGTERM) == 0);
+  all.join();
+  for (std::uint64_t i = 0; i < count; ++i) {
+    INFO("stream " << i);
+    INFO((all[i] ? std::string{} : all[i].error().text));
+    REQUIRE(all[i]);
+    if (i % 4 == 0) CHECK(all[i]->at("tokens").dump() == alone(i).at("tokens").dump());
+    CHECK(all[i]->at("where").at("decoder") == node);
+    CHECK(all[i]->at("where").at("attempts") == 1);
+  }
+  std::vector<cli::ended_process> ended;
+  REQUIRE(runtime::wait_until([&] { return !(ended = c.cluster->ended()).empty(); }, long_s, 0.05));
+  CHECK(ended[0].name == node);
+  CHECK(ended[0].status == 0);
+  // Its job goes on elsewhere.
+  std::string by;
+  REQUIRE(runtime::wait_until(
+      [&] {
+        streams next{c.url, 1};
+        next.join();
+        if (next[0]) by = next[0]->at("where").at("decoder").get<std::string>();
+        return !by.empty();
+      },
+      long_s, 0.2));
+  CHECK(by != node);
 }
 
 TEST_CASE("OpenAI's own client gets from a cluster's front what it gets from one machine") {

@@ -237,7 +237,7 @@ TEST_CASE("a stop text that is a special token's name is that token") {
   f.complete({{"prompt", "ab"}, {"stop", "<|user|>"}, {"ignore_eos", true}});
   REQUIRE(f.submitted(2) == 2);
   CHECK(f.by->submissions[0].what.last_tokens == std::vector<std::uint32_t>{256, 257});
-  CHECK(f.by->submissions[0].stops == std::vector<std::string>{"<|user|>", "x"});
+  CHECK(f.by->submissions[0].stops.all() == std::vector<std::string>{"<|user|>", "x"});
   CHECK(f.by->submissions[1].what.last_tokens == std::vector<std::uint32_t>{257});
 }
 
@@ -354,15 +354,19 @@ TEST_CASE("a body in a coding is refused with the codings that are read") {
   http_request r = fixture::get("/v1/completions");
   r.method = "POST";
   r.body = R"({"model": "m", "prompt": "a"})";
-  for (const char* coding : {"gzip", "br", "identity, gzip"}) {
+  for (const char* coding : {"gzip", "br", "identity, gzip", "GZip"}) {
     r.content_encoding = coding;
     const auto reply = f.ask(r);
     CHECK(fixture::status(reply) == 415);
     CHECK(reply->answer.fields == http_fields{{"Accept-Encoding", "identity"}});
   }
-  r.content_encoding = "identity";
-  f.ask(r);
-  CHECK(f.submitted(1) == 1);
+  std::size_t answered = 0;
+  for (const char* coding : {"identity", "Identity", "IDENTITY, identity", ""}) {
+    r.content_encoding = coding;
+    f.ask(r);
+    ++answered;
+    CHECK(f.submitted(answered) == answered);
+  }
 }
 
 TEST_CASE("further names of a model are models of one generator, whose pages count once") {

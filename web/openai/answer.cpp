@@ -15,6 +15,10 @@ http_fields fields_of(const openai::problem& p) {
   return {{"Retry-After", "1"}};
 }
 
+http_answer answer_of(const openai::problem& p, http_fields fields) {
+  return {p.status, "application/json", openai::to_json(p), std::move(fields)};
+}
+
 namespace {
 
 http_answer stream_head(http_fields fields) {

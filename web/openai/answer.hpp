@@ -19,6 +19,8 @@ namespace troupe::web {
 outcome outcome_of(const openai::problem& p);
 /// Further fields of the header of an answer that is a problem.
 http_fields fields_of(const openai::problem& p);
+/// The answer that is a problem.
+http_answer answer_of(const openai::problem& p, http_fields fields = {});
 
 /// The answer to one request to generate, as it grows by its choices' tokens: whole, or a stream.
 /// step() is called on the generator's thread, gone() on the server's.

@@ -130,6 +130,7 @@ class batch_loop final : public generator {
   // A result has scored tokens of the prompt, then the next one, or a failure. The last scored
   // token ends a request that only scores, so the sequence is looked up for each.
   void take(const gpu::batch_result& r) {
+    if (r.unkept != 0) return queue_.forget(r.unkept);
     for (const auto& t : r.scored) {
       auto* s = find_in(sequences_, r.sequence);
       if (!s) return;

@@ -52,7 +52,7 @@ class generator {
   struct submission {
     completion_request what;
     std::vector<std::uint32_t> prompt;  // what.prompt_tokens
-    std::vector<std::string> stops;     // texts that end the completion, none empty
+    gpu::stop_texts stops;              // texts that end the completion
     sequence_listener listener;
   };
   /// Begins all of them, or none: `insufficient` if there would be too many sequences,

@@ -157,6 +157,7 @@ openai::parsed<generation> generation_of(const openai::request& r, const served_
                                "the model can hold here",
                                longest, g.max_tokens, positions),
                    param, "context_length_exceeded");
+  g.stops = r.stops;
   return g;
 }
 
@@ -170,13 +171,13 @@ openai::parsed<tokens> first_prompt_of(const openai::request& r, const served_mo
 // template's, and those stop texts that are a special token; other stop texts are compared with the
 // text. Scoring the prompt is asked for by echo together with log probabilities.
 generator::submission submission_of(const openai::request& r, const served_model& m,
-                                    const tokens& prompt, std::uint32_t max_tokens) {
+                                    const generation& g, std::size_t prompt) {
   generator::submission s;
-  s.prompt = prompt;
-  s.stops = r.stops;
+  s.prompt = g.prompts[prompt];
+  s.stops = g.stops;
   auto& w = s.what;
-  w.prompt_tokens = static_cast<std::uint32_t>(prompt.size());
-  w.max_tokens = max_tokens;
+  w.prompt_tokens = static_cast<std::uint32_t>(s.prompt.size());
+  w.max_tokens = g.max_tokens;
   if (!r.ignores_end) {
     w.last_tokens = m.model.last_tokens;
     if (r.chat)

@@ -30,6 +30,7 @@ expected<served_model> read_served_model(const std::string& name, const std::str
 struct generation {
   std::vector<std::vector<std::uint32_t>> prompts;  // each has at least one token
   std::uint32_t max_tokens = 0;                     // of each choice
+  gpu::stop_texts stops;                            // of all choices
 };
 
 /// Encodes a request's prompts. `positions`: of a prompt and its completion, at most. Refuses what
@@ -41,10 +42,9 @@ openai::parsed<generation> generation_of(const openai::request& r, const served_
 openai::parsed<std::vector<std::uint32_t>> first_prompt_of(const openai::request& r,
                                                            const served_model& m);
 
-/// One choice for a prompt, without its listener and seed.
+/// One choice for one of the prompts, without its listener and seed.
 generator::submission submission_of(const openai::request& r, const served_model& m,
-                                    const std::vector<std::uint32_t>& prompt,
-                                    std::uint32_t max_tokens);
+                                    const generation& g, std::size_t prompt);
 
 /// A prompt of a request as text; empty: it was given as tokens, and the model has no tokenizer.
 std::string text_of(const openai::prompt& p, const served_model& m);

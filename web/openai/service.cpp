@@ -20,10 +20,6 @@ tl::unexpected<problem> failure(problem p) {
   return tl::unexpected<problem>{std::move(p)};
 }
 
-http_answer answer_of(const problem& p, http_fields fields = {}) {
-  return {p.status, "application/json", openai::to_json(p), std::move(fields)};
-}
-
 std::vector<std::string> names_of(const std::vector<openai::listed_model>& models) {
   std::vector<std::string> names;
   for (const auto& m : models) names.push_back(m.name);
@@ -35,14 +31,31 @@ problem ending() {
   return {503, "the server is ending and takes no new requests", "server_error"};
 }
 
+std::string lower_case(std::string_view text) {
+  std::string lower{text};
+  std::ranges::transform(lower, lower.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return lower;
+}
+
+/// Names of codings count whatever their case (RFC 9110, 8.4.1).
+bool is_encoded(std::string_view codings) {
+  constexpr std::string_view between = ", \t";
+  while (true) {
+    codings.remove_prefix(std::min(codings.find_first_not_of(between), codings.size()));
+    if (codings.empty()) return false;
+    const auto end = std::min(codings.find_first_of(between), codings.size());
+    if (lower_case(codings.substr(0, end)) != "identity") return true;
+    codings.remove_prefix(end);
+  }
+}
+
 /// JSON with or without parameters. Browsers ask before they send that to another origin, but send
 /// other types, or none, without asking: only a client that is no browser may leave it out.
 bool is_json(const http_request& r) {
   auto type = r.content_type.substr(0, r.content_type.find(';'));
   while (!type.empty() && type.back() == ' ') type.pop_back();
-  std::transform(type.begin(), type.end(), type.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return type.empty() ? !is_cross_origin(r) : type == "application/json";
+  return type.empty() ? !is_cross_origin(r) : lower_case(type) == "application/json";
 }
 
 }  // namespace
@@ -303,7 +316,7 @@ void service::fail(const problem& p, const std::string& model,
 
 std::optional<problem> service::refusal_of_body(const http_request& r) const {
   if (draining_) return ending();
-  if (!r.content_encoding.empty() && r.content_encoding != "identity")
+  if (is_encoded(r.content_encoding))
     return problem{415, fmt::format("Content-Encoding: found '{}', expected none: bodies are not "
                                     "decompressed",
                                     r.content_encoding)};
@@ -356,56 +369,6 @@ void service::generate(const http_request& r, bool chat, const std::shared_ptr<h
     if (!run->has_client()) return metrics_.count(outcome::cancelled, asked.model);
     if (auto ok = start(asked, to, reply, run); !ok) fail(ok.error(), asked.model, reply);
   });
-}
-
-service::offer_ptr service::named_or_only(const std::string& name) const {
-  if (!name.empty()) return find(name);
-  const auto there = all();
-  const bool one = !there.empty() && std::ranges::all_of(there, [&](const auto& o) {
-    return o->by == there.front()->by;
-  });
-  return one ? there.front() : nullptr;
-}
-
-// Longer ones would hold up others' prompts.
-std::optional<problem> service::refusal_of_text(const http_request& r) const {
-  constexpr std::size_t max_bytes = 1 << 20;
-  if (auto why = refusal_of_body(r)) return why;
-  if (r.body.size() <= max_bytes) return {};
-  return problem{413, fmt::format("the body is longer than {} bytes", max_bytes)};
-}
-
-// On the encoder's thread, as prompts are.
-void service::tokenize(const http_request& r, const std::shared_ptr<http_reply>& reply) {
-  const auto refuse = [reply](const problem& p) { reply->whole(answer_of(p, fields_of(p))); };
-  if (const auto why = refusal_of_text(r)) return refuse(*why);
-  auto asked = openai::parse_tokenize(r.body);
-  if (!asked) return refuse(asked.error());
-  const auto to = named_or_only(asked->what.model);
-  if (!to) return refuse(unknown_model(asked->what.model));
-  const bool chat = asked->what.chat;
-  encoders_.soon(to->model.name, chat, [asked = std::move(*asked), to, reply, refuse] {
-    const auto all = first_prompt_of(asked.what, to->model);
-    if (!all) return refuse(all.error());
-    std::optional<std::vector<std::string>> texts;
-    if (asked.texts) texts.emplace();
-    for (std::size_t i = 0; texts && i < all->size(); ++i)
-      texts->push_back(to->model.words->written((*all)[i]));
-    const auto context = std::min(to->model.model.positions, to->by->state().longest);
-    reply->whole({200, "application/json", openai::tokenize_json(*all, context, texts), {}});
-  });
-}
-
-void service::detokenize(const http_request& r, const std::shared_ptr<http_reply>& reply) {
-  const auto refuse = [&](const problem& p) { reply->whole(answer_of(p, fields_of(p))); };
-  if (const auto why = refusal_of_text(r)) return refuse(*why);
-  const auto asked = openai::parse_detokenize(r.body);
-  if (!asked) return refuse(asked.error());
-  const auto to = named_or_only(asked->model);
-  if (!to) return refuse(unknown_model(asked->model));
-  if (!to->model.words) return refuse({400, "the model has no tokenizer"});
-  const auto text = to->model.words->decode(asked->all);
-  reply->whole({200, "application/json", openai::detokenize_json(text), {}});
 }
 
 // The answer exists before the sequences, since their first token may come before submit() returns.
@@ -462,9 +425,9 @@ openai::parsed<std::vector<std::uint64_t>> service::submit(const openai::request
   std::vector<generator::submission> all;
   std::vector<std::uint32_t> nothing_to_do;
   std::uint32_t index = 0;
-  for (const auto& prompt : g.prompts)
+  for (std::size_t prompt = 0; prompt < g.prompts.size(); ++prompt)
     for (std::uint32_t i = 0; i < asked.n; ++i, ++index) {
-      auto s = submission_of(asked, to.model, prompt, g.max_tokens);
+      auto s = submission_of(asked, to.model, g, prompt);
       s.what.how.seed = seed + i;
       s.listener = [result, index](const sequence_step& step) { result->step(index, step); };
       if (s.what.answer_tokens() == 0)

@@ -46,7 +46,9 @@ expected<std::unique_ptr<gpu::inference_device>> load_model(const serving& s,
                   context, bytes * gpu::pages_for(context) / bytes_per_gb, s.kv_gb);
   auto spec = gpu::whole_model(*model, static_cast<std::uint32_t>(std::min(pages, 1e9)));
   if (device_kind_of(backend) == device_kind::cpu)
-    if (auto ok = gpu::check_cache(*model, spec.pages, gpu::host_memory_bytes(), "kv_gb"); !ok)
+    if (auto ok =
+            gpu::check_cache(*model, spec.pages, spec.threads, gpu::host_memory_bytes(), "kv_gb");
+        !ok)
       return refuse(ok.error());
   spec.weights = s.model.folder;
   spec.seed = s.model.random_weights;

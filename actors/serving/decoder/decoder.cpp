@@ -94,6 +94,7 @@ void decoder_behavior::on(const inbound<generate>& m) {
 expected<void> decoder_behavior::check(const generate& g, const payload& body,
                                        std::span<const std::uint32_t> tokens) const {
   using enum reason::kind;
+  if (drains_) return refuse(unavailable, "the decoder ends, since its node is being stopped");
   if (!batch_.is_ready()) return refuse(unavailable, "the decoder still loads its model");
   if (g.replay >= g.what.answer_tokens())
     return refuse(invalid, "{} of {} tokens are known: there is nothing to generate", g.replay,
@@ -194,6 +195,7 @@ void decoder_behavior::go_on() {
     wake_at(output.next_due_s());
   }
   batch_.execute_next([this](const auto& all) { on_round(all); });
+  end_if_drained();
 }
 
 /// It has the pages of its prompt now. One that was set back for lack of pages is computed here.
@@ -205,9 +207,11 @@ void decoder_behavior::admit(request& r) {
   }
   r.admitted_s = now();
   const auto& what = r.about.what;
-  // Bubbles compute whole prompts: one of which most is known takes less time here.
-  if (o_.what.fallback && 2 * queue.known_prefix(r.sequence) >= what.prompt_tokens)
+  // Bubbles compute whole prompts: one of which half is known takes less time here.
+  if (o_.what.fallback && 2 * queue.known_prefix(r.sequence) >= what.prompt_tokens) {
+    r.where.declined = {reason::kind::refused, "prompt_in_cache"};
     return queue.compute(r.sequence);
+  }
   payload prompt;
   if (!r.body.empty())
     prompt = {r.body.owner(), r.body.bytes().first(sizeof(std::uint32_t) * what.prompt_tokens)};
@@ -223,7 +227,10 @@ void decoder_behavior::on_round(const expected<std::vector<gpu::batch_result>>& 
   if (over_) return;
   if (!all) return fail(all.error());
   for (const auto& x : *all)
-    if (auto* r = requests_.find(x.sequence)) take(*r, x);
+    if (x.unkept != 0)
+      batch_.queue().forget(x.unkept);
+    else if (auto* r = requests_.find(x.sequence))
+      take(*r, x);
   go_on();
 }
 
@@ -263,6 +270,14 @@ void decoder_behavior::fail(const reason& why) {
   }
   requests_.clear();
   caf::anon_send(o_.messenger.node(), serving_over{o_.lease, why.text});
+}
+
+/// Every front has the end of each of its requests.
+void decoder_behavior::end_if_drained() {
+  if (!drains_ || over_ || !requests_.all().empty()) return;
+  over_ = true;
+  send_state();
+  caf::anon_send(o_.messenger.node(), serving_over{o_.lease, {}});
 }
 
 void decoder_behavior::fail_work(const std::string& why) {
@@ -306,7 +321,7 @@ void decoder_behavior::send_state() {
   decoder_state s{.lease = o_.lease,
                   .sequence = ++states_,
                   .model = o_.what.model.name,
-                  .ending = over_,
+                  .ending = over_ || drains_,
                   .incarnation = o_.incarnation,
                   .folder = o_.what.model.folder,
                   // That of its files when they were opened.
@@ -347,6 +362,13 @@ void decoder_behavior::wake_at(double at_s) {
                wake_at_s_ = never;
                check_times();
              }});
+}
+
+// Fronts give new requests to others from now on, and requests that have begun go on here.
+void decoder_behavior::on(const drain_serving&) {
+  if (over_ || std::exchange(drains_, true)) return;
+  send_state();
+  end_if_drained();
 }
 
 void decoder_behavior::on(const stop_serving&) {

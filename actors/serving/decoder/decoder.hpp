@@ -43,9 +43,9 @@ struct decoder_options {
 ///     -> ended, after one of its last tokens, or as many as it may have; or the device failed
 ///   ended      its pages are free; its end is repeated until the front has acknowledged it
 ///
-/// From every phase: it ends if the front cancels it, begins a newer attempt, or is silent for a
-/// lease's duration while this decoder repeats what it has generated. What is decided of an attempt
-/// stands: a repeated `generate` gets the same answer.
+/// Once the decoder drains, no request begins. From every phase: it ends if the front cancels it,
+/// begins a newer attempt, or is silent for a lease's duration while this decoder repeats what it
+/// has generated. What is decided of an attempt stands: a repeated `generate` gets the same answer.
 ///
 /// The parts: request_table has the requests and fronts, decoder_batch the batch and its device,
 /// bubble_prefills the prefills in bubbles. None knows another; this class, the actor's state,
@@ -67,6 +67,7 @@ class decoder_behavior {
     on_prefill(prefills_.on_block(m.from, m.body, m.raw));
   }
   void on(const stop_serving&);
+  void on(const drain_serving&);
   void on(const tick&);
 
   /// It has thrown, and ends: so does the lease.
@@ -92,6 +93,7 @@ class decoder_behavior {
   void settle(std::optional<bubble_prefills::outcome> o);
 
   void fail(const reason& why);
+  void end_if_drained();
   void go_on();
   void send(const generated& g);
   void send_state();
@@ -106,7 +108,8 @@ class decoder_behavior {
   request_table requests_;
   decoder_batch batch_;
   bubble_prefills prefills_;
-  bool over_ = false;  // failed or stopped
+  bool over_ = false;    // failed, drained or stopped
+  bool drains_ = false;  // it takes no more requests
   double wake_at_s_ = never;
   std::uint64_t states_ = 0;        // sent so far
   gpu::sequence_id sequences_ = 0;  // begun so far

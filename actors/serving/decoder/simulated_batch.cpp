@@ -51,7 +51,7 @@ double simulated_batch::time_of(const gpu::batch_round& r) const {
 }
 
 gpu::batch_result simulated_batch::choose(gpu::sequence_id s, const gpu::next_token& n) const {
-  return {s, {}, generated_token{simulated_token(n, o_.what.model.shape.vocabulary), {}}, {}};
+  return {s, {}, generated_token{simulated_token(n, o_.what.model.shape.vocabulary), {}}, {}, {}};
 }
 
 // The results are known at once; only their delivery waits for the round's time.
@@ -61,7 +61,7 @@ void simulated_batch::execute(gpu::batch_round r,
   for (const auto& d : r.decode)
     if (d.next) results.push_back(choose(d.row.sequence, *d.next));
   for (const auto& c : r.prefill) {
-    gpu::batch_result scored{c.sequence, {}, {}, {}};
+    gpu::batch_result scored{c.sequence, {}, {}, {}, {}};
     for (const auto t : c.scored) scored.scored.push_back({{t, 0}, {}});
     if (!scored.scored.empty()) results.push_back(std::move(scored));
     if (c.next) results.push_back(choose(c.sequence, *c.next));

@@ -101,12 +101,13 @@ class serve_verb final : public verb {
     if (!served) return out.bad(served.error());
     const auto& model = served->model;
     const auto memory = gpu::host_memory_bytes();
-    auto spec = gpu::whole_model(model, pages_of(model, memory));
-    if (auto ok = gpu::check_cache(model, spec.pages, memory, "--kv-pages"); !ok)
+    const auto team = static_cast<std::uint32_t>(threads);
+    auto spec = gpu::whole_model(model, pages_of(model, team, memory));
+    if (auto ok = gpu::check_cache(model, spec.pages, team, memory, "--kv-pages"); !ok)
       return out.bad(ok.error());
     spec.weights = model_;
     spec.seed = random_;
-    spec.threads = static_cast<std::uint32_t>(threads);
+    spec.threads = team;
     auto device = gpu::make_cpu_inference_device(spec);
     if (!device) return out.bad(device.error());
     // Declared in the order of use: the server ends first, then the service with its generators.
@@ -183,7 +184,8 @@ class serve_verb final : public verb {
     return run_front(out, std::move(front_));
   }
 
-  std::uint32_t pages_of(const gpu::inference_model& m, std::uint64_t memory) const {
+  std::uint32_t pages_of(const gpu::inference_model& m, std::uint32_t threads,
+                         std::uint64_t memory) const {
     if (pages_) return *pages_;
     constexpr std::uint64_t max_bytes = 2'000'000'000;
     const std::uint64_t context = gpu::pages_for(m.positions);
@@ -192,7 +194,7 @@ class serve_verb final : public verb {
     const auto affordable = max_bytes / gpu::cache_bytes(m, 1);
     const auto wanted = std::max(context, std::min(affordable, context * limits_.running));
     return static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(wanted, gpu::affordable_pages(m, memory)));
+        std::min<std::uint64_t>(wanted, gpu::affordable_pages(m, threads, memory)));
   }
 
   static web::http_limits http_limits_of(std::uint64_t max_body_mb) {

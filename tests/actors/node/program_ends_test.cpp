@@ -51,5 +51,5 @@ TEST_CASE("what a node waits for is named, with the longest grace") {
   CHECK(awaited(c, {&program}).sentence == "waits at most 5 s for job 3 (resnet)");
   CHECK(awaited(c, {&program, &training, &other}).sentence ==
         "waits at most 60 s for jobs 3 (resnet), 4 (bert), 7");
-  CHECK(awaited(c, {&decoder}).within_s == 0);
+  CHECK(awaited(c, {&decoder}).within_s == c.settings.grace_s);
 }

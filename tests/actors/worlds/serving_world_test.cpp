@@ -50,7 +50,9 @@ class serving_world {
       world.add_host(node_address(n), [this](const runtime::host& h) {
         node_options o;
         o.cluster = c;
-        return start_node(world.system(), h, std::move(o));
+        auto actors = start_node(world.system(), h, std::move(o));
+        nodes_[n] = caf::actor_cast<node_actor>(actors.front());
+        return actors;
       });
     for (std::uint32_t f = 0; f < c->fronts.size(); ++f)
       world.add_host(front_address(f), [this, f](const runtime::host& h) {
@@ -62,6 +64,12 @@ class serving_world {
   /// From now on that node has a decoder.
   void order(node_index n, lease_id lease, const serving& what) { ordered_[n] = {lease, what}; }
   void withdraw(node_index n) { ordered_.erase(n); }
+  /// Its process is to end. Once it says so it is no longer ordered, and its lease is over when it
+  /// says that it has ended.
+  void end(node_index n) {
+    caf::anon_send(nodes_.at(n), end_node{});
+    ending_.insert(n);
+  }
 
   static serving served() {
     serving s;
@@ -121,6 +129,7 @@ class serving_world {
   std::map<std::uint32_t, completions> fronts;
   std::map<std::uint64_t, received_completion> received;
   std::map<node_index, node_report> reports;
+  std::map<node_index, part_report> ended;
 
  private:
   static std::shared_ptr<const cluster> with_fronts(double lease_s) {
@@ -133,6 +142,11 @@ class serving_world {
     if (const auto* r = std::get_if<node_report>(&m)) {
       const auto n = node_of(from);
       reports[n] = *r;
+      if (ending_.contains(n) && !r->parts.empty() &&
+          r->parts[0].now != part_report::state::running) {
+        ended[n] = r->parts[0];
+        withdraw(n);
+      }
       answer(n, r->incarnation, r->sequence);
     } else if (const auto* g = std::get_if<gateway_report>(&m)) {
       for (const auto& h : g->heartbeats) answer(h.node, h.incarnation, h.sequence);
@@ -159,7 +173,9 @@ class serving_world {
     o.sequence = ++sequence_;
     o.incarnation = incarnation;
     o.acknowledged = sequence;
-    if (const auto at = ordered_.find(n); at != ordered_.end()) {
+    const auto& parts = reports[n].parts;
+    const bool stops = !parts.empty() && parts[0].word == end_word::node_stopped;
+    if (const auto at = ordered_.find(n); at != ordered_.end() && !stops) {
       // A new process of the node gets the work as another lease.
       if (incarnations_.try_emplace(n, incarnation).first->second != incarnation) {
         incarnations_[n] = incarnation;
@@ -180,6 +196,8 @@ class serving_world {
   std::uint64_t sequence_ = 0;
   std::map<node_index, std::pair<lease_id, serving>> ordered_;
   std::map<node_index, std::uint64_t> incarnations_;
+  std::map<node_index, node_actor> nodes_;
+  std::set<node_index> ending_;
 };
 
 }  // namespace
@@ -245,6 +263,27 @@ TEST_CASE("a decoder that is no longer ordered hands its completions over", "[de
   w.world.run_until(30);
   w.check(60);
   w.check_free(1);
+  CHECK(w.reports[0].parts.empty());
+}
+
+TEST_CASE("a decoder whose node ends completes what it has begun, and others get the rest",
+          "[decoder]") {
+  serving_world w;
+  w.order(0, 1, w.served());
+  w.order(1, 2, w.served());
+  w.world.run_until(3.9);
+  for (std::uint64_t r = 1; r <= 40; ++r)
+    w.world.at(3.9 + 0.01 * static_cast<double>(r), [&w, r] { w.submit(r % 2, r); });
+  w.world.at(4.05, [&w] { w.end(0); });
+  w.world.run_until(30);
+  w.check(40);
+  w.check_free(1);
+  // What was on its way to the decoder is begun again, and nothing else.
+  std::uint32_t again = 0;
+  for (const auto& [seed, t] : w.received) again += t.attempts > 1;
+  CHECK(again <= 1);
+  CHECK(w.ended[0].now == part_report::state::stopped);
+  CHECK(w.ended[0].word == end_word::node_stopped);
   CHECK(w.reports[0].parts.empty());
 }
 

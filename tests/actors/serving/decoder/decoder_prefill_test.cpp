@@ -366,3 +366,65 @@ TEST_CASE("prompts in bubbles over a bad network have the right tokens, and one 
     CHECK(d.state().free_pages == 20);
   }
 }
+
+TEST_CASE("a prompt of which its decoder knows half is the decoder's own, which says why",
+          "[decoder]") {
+  decoder_fixture d{with_bubbles};
+  const auto first = asked(5, 4);
+  REQUIRE(first.prompt.size() == 200);
+  d.decline(begin(d, first));
+  d.advance(0.1);
+  CHECK(d.notified_of(first.what.name).made == alone(first));
+  d.received(first.what.name, 4, true);
+  // Two pages of its four, and one of them.
+  const auto from = [&](std::size_t same, std::uint64_t number) {
+    auto a = first;
+    a.what.name.number = number;
+    for (auto i = same; i < a.prompt.size(); ++i) a.prompt[i] = (a.prompt[i] + 1) % 256;
+    return a;
+  };
+  const auto half = from(130, 98), less = from(70, 99);
+  const auto rounds = d.device->rounds.size();
+  d.ask(half);
+  d.advance(0.1);
+  CHECK(d.take<prefill_request>().empty());
+  const auto& known = d.notified_of(half.what.name);
+  CHECK(known.made == alone(half));
+  REQUIRE(known.where);
+  CHECK_FALSE(known.where->bubbles);
+  CHECK(known.where->declined.text == "prompt_in_cache");
+  std::size_t computed = 0;
+  for (auto i = rounds; i < d.device->rounds.size(); ++i)
+    for (const auto& c : d.device->rounds[i].prefill) computed += c.tokens.size();
+  CHECK(computed == 200 - 128);
+  d.decline(begin(d, less));
+  d.advance(0.1);
+  CHECK(d.notified_of(less.what.name).made == alone(less));
+  CHECK(d.listen()[less.what.name].where->declined.text == "no_bubble_before_deadline");
+}
+
+TEST_CASE("a request that is set back for lack of pages is computed again with the same tokens",
+          "[decoder]") {
+  // Each needs three pages in the end.
+  decoder_fixture d{{.pages = 5, .bubbles = true}};
+  const auto older = asked(1, 100), younger = asked(2, 100);
+  d.decline(begin(d, older));
+  const auto name = begin(d, younger);
+  d.promise(name, 2);
+  for (const auto& b : blocks_of(younger.prompt, name, 2)) d.block(b);
+  d.advance(0.1);
+  for (const auto& a : {older, younger}) {
+    INFO("request " << a.what.name.number);
+    CHECK(d.notified_of(a.what.name).finish == ending::length);
+    CHECK(d.listen()[a.what.name].made == alone(a));
+  }
+  CHECK(d.listen()[younger.what.name].where->bubbles);
+  // Bubbles have computed it first, and then the decoder.
+  std::size_t again = 0;
+  for (const auto& r : d.device->rounds)
+    for (const auto& c : r.prefill) again += c.tokens == younger.prompt;
+  CHECK(again == 1);
+  d.received(older.what.name, 100, true);
+  d.received(younger.what.name, 100, true);
+  CHECK(d.state().free_pages == 5);
+}
