@@ -56,8 +56,7 @@ int answer_links(output& out, const std::string& address) {
   // On standard error, so that a script sees the port while --json has one document.
   out.note("listening at {}; run `troupe profile --links {}` on the other machine",
            listener->address(), listener->address());
-  const auto peer =
-      listener->serve([&](const std::string& sentence) { out.note("{}", sentence); });
+  const auto peer = listener->serve([&](const std::string& sentence) { out.note("{}", sentence); });
   if (!peer) return out.failure(peer.error());
   out.document({{"address", listener->address()}, {"peer", *peer}});
   out.line("{} has measured the link, and has the figures.", *peer);

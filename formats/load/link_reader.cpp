@@ -51,8 +51,9 @@ void read_rows(map_reader& map, std::string_view key, double low, double high,
     const double x = row(item, place);
     if (!found.good()) return;
     if (x != std::floor(x) || x < low || x > high)
-      return found.add(item.line, place, "found {:.17g} {}, expected a whole number from {:.17g} to {:.17g}",
-                       x, first, low, high);
+      return found.add(item.line, place,
+                       "found {:.17g} {}, expected a whole number from {:.17g} to {:.17g}", x,
+                       first, low, high);
     if (i > 0 && x <= before)
       return found.add(item.line, place,
                        "found {:.17g} {} after {:.17g}, expected increasing numbers", x, first,
@@ -61,8 +62,7 @@ void read_rows(map_reader& map, std::string_view key, double low, double high,
   }
 }
 
-void read_curve(map_reader& map, std::string_view key,
-                std::optional<std::vector<link_rate>>& out) {
+void read_curve(map_reader& map, std::string_view key, std::optional<std::vector<link_rate>>& out) {
   std::vector<link_rate> points;
   read_rows(map, key, 1, static_cast<double>(max_rate_bytes), "bytes",
             [&](const value& v, const std::string& place) {
@@ -76,21 +76,20 @@ void read_curve(map_reader& map, std::string_view key,
 
 void read_group_rates(map_reader& map, link& l) {
   std::vector<group_rate> rates;
-  read_rows(map, "group_rates", 2, max_group_gpus, "GPUs",
-            [&](const value& v, const std::string& place) {
-              const auto row =
-                  read_row(map.found(), v, place, 2, 3, "[gpus, gbps] or [gpus, gbps, latency_us]");
-              if (row.empty() || !is_rate(map.found(), v, place, row[1])) return 0.0;
-              const double latency_us = row.size() > 2 ? row[2] : l.latency_us;
-              if (latency_us > 1e6) {
-                map.found().add(v.line, place, "found a latency of {:g} us, expected at most 1e6",
-                                latency_us);
-                return 0.0;
-              }
-              rates.push_back({static_cast<std::uint32_t>(std::min(row[0], 1e9)), row[1],
-                               latency_us});
-              return row[0];
-            });
+  read_rows(
+      map, "group_rates", 2, max_group_gpus, "GPUs", [&](const value& v, const std::string& place) {
+        const auto row =
+            read_row(map.found(), v, place, 2, 3, "[gpus, gbps] or [gpus, gbps, latency_us]");
+        if (row.empty() || !is_rate(map.found(), v, place, row[1])) return 0.0;
+        const double latency_us = row.size() > 2 ? row[2] : l.latency_us;
+        if (latency_us > 1e6) {
+          map.found().add(v.line, place, "found a latency of {:g} us, expected at most 1e6",
+                          latency_us);
+          return 0.0;
+        }
+        rates.push_back({static_cast<std::uint32_t>(std::min(row[0], 1e9)), row[1], latency_us});
+        return row[0];
+      });
   if (!rates.empty() && map.found().good()) l.group_rates = std::move(rates);
 }
 

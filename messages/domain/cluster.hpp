@@ -49,8 +49,8 @@ struct link {
   std::string name;
   double gbps = 0;
   double latency_us = 0;
-  std::optional<std::vector<link_rate>> rates{};       // by size, in place of gbps
-  std::optional<std::vector<link_rate>> flow_rates{};  // what one GPU's flow gets at most
+  std::optional<std::vector<link_rate>> rates{};         // by size, in place of gbps
+  std::optional<std::vector<link_rate>> flow_rates{};    // what one GPU's flow gets at most
   std::optional<std::vector<group_rate>> group_rates{};  // of all-reduces inside a node
   static constexpr std::size_t required = 3;
 
@@ -224,7 +224,8 @@ inline bool has_valid_rates(const link& l) {
 
 /// Whether some link between nodes limits what one GPU's flow gets.
 inline bool has_flow_rates(const cluster& c) {
-  return std::ranges::any_of(c.nodes, [](const node& n) { return n.inter.flow_rates.has_value(); }) ||
+  return std::ranges::any_of(c.nodes,
+                             [](const node& n) { return n.inter.flow_rates.has_value(); }) ||
          std::ranges::any_of(c.wan, [](const wan_link& w) { return w.flow_rates.has_value(); });
 }
 

@@ -44,8 +44,8 @@ inline double gbps_at(const std::vector<link_rate>& points, double bytes) {
   const auto high = std::ranges::find_if(
       points, [&](const link_rate& p) { return static_cast<double>(p.bytes) > bytes; });
   const auto low = high - 1;
-  const double from = std::log2(low->bytes), fraction = (std::log2(bytes) - from) /
-                                                        (std::log2(high->bytes) - from);
+  const double from = std::log2(low->bytes),
+               fraction = (std::log2(bytes) - from) / (std::log2(high->bytes) - from);
   return low->gbps + fraction * (high->gbps - low->gbps);
 }
 

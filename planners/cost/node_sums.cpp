@@ -23,10 +23,11 @@ struct kind_of_link {
 
 // NVIDIA's own nccl-tests for its inference planner, half precision, one node a type:
 // github.com/ai-dynamo/aiconfigurator at 095f58a5 (Apache-2.0), aic-core/src/aiconfigurator_core/
-// systems/data/*/comm/nccl. Two numbers for each count of GPUs, with the smallest error of the worst
-// row from 1 MiB to 256 MiB (two GPUs on NVLink 5: without the rows of 4 MiB, where NCCL changes its
-// protocol). docs/planners/cost_model.md has the errors.
-constexpr std::string_view nccl_tables = "ai-dynamo/aiconfigurator 095f58a5, nccl-tests of one node";
+// systems/data/*/comm/nccl. Two numbers for each count of GPUs, with the smallest error of the
+// worst row from 1 MiB to 256 MiB (two GPUs on NVLink 5: without the rows of 4 MiB, where NCCL
+// changes its protocol). docs/planners/cost_model.md has the errors.
+constexpr std::string_view nccl_tables =
+    "ai-dynamo/aiconfigurator 095f58a5, nccl-tests of one node";
 
 node_sums measured_sums_of(std::string_view of, std::vector<group_rate> rates) {
   return {std::move(rates), fmt::format("{} ({})", nccl_tables, of), false};
@@ -43,12 +44,16 @@ node_sums shares_of_pcie(double gbps) {
 
 const std::array<kind_of_link, 7>& published_kinds() {
   static const std::array<kind_of_link, 7> all{{
-      {"nvlink", 2400, "", measured_sums_of("A100", {{2, 2144, 16}, {4, 1880, 8.8}, {8, 2056, 13.3}})},
+      {"nvlink", 2400, "",
+       measured_sums_of("A100", {{2, 2144, 16}, {4, 1880, 8.8}, {8, 2056, 13.3}})},
       {"nvlink4", 3600, "",
        measured_sums_of("H100, H200", {{2, 2880, 4.7}, {4, 3328, 5.9}, {8, 4168, 10.5}})},
       {"nvlink5", 7200, "",
-       measured_sums_of("B200, B300, GB200, GB300", {{2, 5152, 7.9}, {4, 6320, 11.1}, {8, 6688, 16.8}})},
-      {"pcie4", 252, "L40S",
+       measured_sums_of("B200, B300, GB200, GB300",
+                        {{2, 5152, 7.9}, {4, 6320, 11.1}, {8, 6688, 16.8}})},
+      {"pcie4",
+       252,
+       "L40S",
        {{{2, 175.2, 2.2}, {4, 44, 0}, {8, 14.2, 0}},
         fmt::format("another node of 8 L40S: {}", nccl_tables),
         true}},

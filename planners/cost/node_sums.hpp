@@ -17,12 +17,12 @@ struct node_sums {
   bool guess = false;  // such nodes differ: other ones reach a fraction of these rates
 };
 
-/// What was published of a node's kind of link; null: nothing, or the GPU type's catalogue entry has
-/// no kernel_us: its efficiency is a whole training's, all-reduces included.
+/// What was published of a node's kind of link; null: nothing, or the GPU type's catalogue entry
+/// has no kernel_us: its efficiency is a whole training's, all-reduces included.
 const node_sums* sums_of_kind(const link& inside, const gpu_type& gpu);
 
-/// The rates of a node: those of the cluster file, else of the kind of link. Null: neither is known,
-/// so that a ring over the link counts.
+/// The rates of a node: those of the cluster file, else of the kind of link. Null: neither is
+/// known, so that a ring over the link counts.
 const std::vector<group_rate>* group_rates_of(const link& inside, const gpu_type& gpu);
 
 /// Seconds of an all-reduce of `bytes` among `gpus`: with L and the rate B of that number of GPUs,

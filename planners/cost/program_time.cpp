@@ -107,8 +107,8 @@ group_span span_of_groups(const cluster& c, const allocation& where, std::uint32
   return {in_nodes >= groups, in_datacenters >= groups};
 }
 
-/// A ring over a link; its step's tensor decides about the rate. `rings`: of a node, which share the
-/// link; `flows`: GPUs of a node that send over it.
+/// A ring over a link; its step's tensor decides about the rate. `rings`: of a node, which share
+/// the link; `flows`: GPUs of a node that send over it.
 double ring_over_s(const slowest_link& over, double bytes, double members, double rings,
                    std::uint32_t flows) {
   return ring_s(bytes, members, over.bytes_s(bytes / members, flows), over.latency_s(), rings);

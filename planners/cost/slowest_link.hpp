@@ -18,8 +18,8 @@ class slowest_link {
     // Of a link with rates by size its one rate does not count.
     if (!l.rates) bytes_s_ = std::min(bytes_s_, l.gbps * share * 1e9 / 8);
     if (!l.has_rates()) return;
-    const bool known =
-        std::ranges::any_of(with_rates_, [&](const auto& s) { return s.of == l && s.share == share; });
+    const bool known = std::ranges::any_of(
+        with_rates_, [&](const auto& s) { return s.of == l && s.share == share; });
     if (!known) with_rates_.push_back({l, share});
   }
 

@@ -48,7 +48,7 @@ void add_sums(stage_costs& c, const job_spec& job, const gpu_type& gpu, const st
   if (t <= 1) return;
   const auto sums_s = [&](double each) {
     return p.count * node_sum_s(measured_sums(job, gpu), inside, gpu, ring_share(gpu), t,
-                           rows * p.output_bytes * each);
+                                rows * p.output_bytes * each);
   };
   c.forward_s += sums_s(width);
   if (c.recompute_s > 0) c.recompute_s += sums_s(width);

@@ -152,7 +152,8 @@ class cell_timer {
     const auto& over = a.data == b.data      ? link_before(i, b.data)
                        : gpus_ <= node_.gpus ? node_.intra
                                              : node_.inter;
-    const double send = each / over.bytes_s(each, std::min(a.tensor, b.tensor)) + over.latency_us * 1e-6;
+    const double send =
+        each / over.bytes_s(each, std::min(a.tensor, b.tensor)) + over.latency_us * 1e-6;
     return 2 * send + gather_s(a, each) + gather_s(b, each);
   }
   double gather_s(const stage_plan& p, double bytes) const {

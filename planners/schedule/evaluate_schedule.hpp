@@ -21,8 +21,8 @@ struct stage_times {
 };
 
 /// The path of a tensor inside a datacenter: it has its fair share of the link, but no more than
-/// `share` of it, until it has used `link_s` of its time, which takes `alone_s` on an idle link, and
-/// arrives `latency_s` later (messages/domain/link_cost.hpp).
+/// `share` of it, until it has used `link_s` of its time, which takes `alone_s` on an idle link,
+/// and arrives `latency_s` later (messages/domain/link_cost.hpp).
 struct lan_route {
   std::uint32_t link = 0;
   double alone_s = 0, latency_s = 0;

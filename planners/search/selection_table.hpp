@@ -98,8 +98,8 @@ class selection_table {
   std::vector<double> hop_latency_s_;
   gpu_type slowest_;  // the slowest; the least memory and bandwidth of all
   gpu_index slowest_type_ = 0;
-  double emulated_speed_ = 1;           // of the slowest GPU's node
-  link inside_;  // of all nodes, or without a name and curves, as slow as the slowest
+  double emulated_speed_ = 1;  // of the slowest GPU's node
+  link inside_;                // of all nodes, or without a name and curves, as slow as the slowest
   std::vector<std::vector<link>> wan_;  // by offer and offer
   planning_budget* budget_;
   // Costs depend on the GPUs but not on the datacenters' order: tables that differ only in the

@@ -30,7 +30,8 @@ std::vector<node_index> nodes_for(const cluster& c, const idle_index& idle, gpu_
   std::vector<node_index> nodes;
   for (node_index n = 0; n < c.nodes.size(); ++n)
     if (c.nodes[n].gpu == g && idle.idle(n) >= tensor) nodes.push_back(n);
-  std::ranges::stable_sort(nodes, std::greater{}, [&](auto n) { return c.nodes[n].inter.max_gbps(); });
+  std::ranges::stable_sort(nodes, std::greater{},
+                           [&](auto n) { return c.nodes[n].inter.max_gbps(); });
   return nodes;
 }
 

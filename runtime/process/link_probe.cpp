@@ -207,7 +207,8 @@ bool exchange(connection& c, std::uint64_t bytes, const std::vector<char>& data)
 
 /// Seconds until all of `flows` connections have carried their parts of `bytes`: of some rounds the
 /// middle one. Nothing: a connection broke.
-std::optional<double> carry_s(std::vector<connection>& all, std::size_t flows, std::uint64_t bytes) {
+std::optional<double> carry_s(std::vector<connection>& all, std::size_t flows,
+                              std::uint64_t bytes) {
   const std::vector<char> data(std::min<std::uint64_t>(bytes / flows, 1 << 20));
   std::vector<double> took;
   std::vector<char> good(flows, 1);
@@ -344,8 +345,7 @@ std::string answer_pieces(connection& c) {
 
 }  // namespace
 
-expected<std::string> link_listener::serve(
-    const std::function<void(const std::string&)>& ignored) {
+expected<std::string> link_listener::serve(const std::function<void(const std::string&)>& ignored) {
   std::vector<connection> all;
   std::optional<std::pair<std::uint64_t, std::uint32_t>> first;
   std::string peer;

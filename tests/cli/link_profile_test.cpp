@@ -23,9 +23,9 @@ class listening {
  public:
   explicit listening(const std::string& more = "") {
     // A listener that nobody measures would stay for ever.
-    const auto command = "timeout 120 " + std::string{TROUPE_PROGRAM} + " profile --links --listen 127.0.0.1:0 " +
-                         more + " >" + in_ / "out" + " 2>" + in_ / "err" + " </dev/null; echo $? >" +
-                         in_ / "status";
+    const auto command = "timeout 120 " + std::string{TROUPE_PROGRAM} +
+                         " profile --links --listen 127.0.0.1:0 " + more + " >" + in_ / "out" +
+                         " 2>" + in_ / "err" + " </dev/null; echo $? >" + in_ / "status";
     REQUIRE(std::system(("( " + command + " ) &").c_str()) == 0);
     while (address_of(err()).empty()) ::usleep(1000);
   }
@@ -63,8 +63,7 @@ troupe::descriptor connected(const std::string& address) {
 }
 
 void say(int fd, const std::string& text) {
-  REQUIRE(::send(fd, text.data(), text.size(), MSG_NOSIGNAL) ==
-          static_cast<ssize_t>(text.size()));
+  REQUIRE(::send(fd, text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size()));
 }
 
 std::string received(int fd, std::size_t bytes) {
@@ -165,8 +164,8 @@ TEST_CASE("A listener of profile --links answers strangers with a sentence and w
 TEST_CASE("A measurement that breaks the rules ends the listener with a sentence") {
   const listening here;
   const auto peer = connected(here.address());
-  const std::string greeting = "troupe profile --links 1\n" + std::string(8, '\7') +
-                               std::string{"\1\0\0\0", 4};
+  const std::string greeting =
+      "troupe profile --links 1\n" + std::string(8, '\7') + std::string{"\1\0\0\0", 4};
   say(peer, greeting);
   CHECK(received(peer, greeting.size()) == greeting);
   say(peer, std::string(8, '\x7f'));

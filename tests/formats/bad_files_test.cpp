@@ -163,7 +163,8 @@ const std::vector<bad_file>& bad_files() {
        ":12: datacenters[1].nodes[0].inter.rates[0]: found 0 Gbit/s, expected more than 0"},
       {"a rate of half a byte", sort::cluster,
        cluster_with("latency_us: 50", "latency_us: 50, flow_rates: [[0.5, 1]]"),
-       ":12: datacenters[1].nodes[0].inter.flow_rates[0]: found 0.5 bytes, expected a whole number"},
+       ":12: datacenters[1].nodes[0].inter.flow_rates[0]: found 0.5 bytes, expected a whole "
+       "number"},
       {"a rate without bytes", sort::cluster,
        cluster_with("latency_us: 50", "latency_us: 50, rates: [3]"),
        ":12: datacenters[1].nodes[0].inter.rates[0]: found '3', expected [bytes, gbps]"},
@@ -171,7 +172,8 @@ const std::vector<bad_file>& bad_files() {
        ":12: datacenters[1].nodes[0].inter.rates: "},
       {"two rates of a flow", sort::cluster,
        cluster_with("latency_us: 50", "latency_us: 50, flow_gbps: 1, flow_rates: [[1, 1]]"),
-       ":12: datacenters[1].nodes[0].inter.flow_gbps: found flow_gbps and flow_rates, expected one"},
+       ":12: datacenters[1].nodes[0].inter.flow_gbps: found flow_gbps and flow_rates, expected "
+       "one"},
       {"a flow of no speed", sort::cluster,
        cluster_with("latency_us: 50", "latency_us: 50, flow_gbps: 0"),
        ":12: datacenters[1].nodes[0].inter.flow_gbps: found '0', expected a number above 0"},

@@ -163,8 +163,8 @@ job_spec pipeline(std::uint32_t stages, std::uint32_t pipelines) {
   return job;
 }
 
-double time_of(const cluster& c, const job_spec& job, std::uint32_t stages,
-               std::uint32_t pipelines, std::uint32_t tensor, fidelity how) {
+double time_of(const cluster& c, const job_spec& job, std::uint32_t stages, std::uint32_t pipelines,
+               std::uint32_t tensor, fidelity how) {
   const idle_index idle{c};
   std::vector<stage_request> all;
   const std::uint32_t pieces = 2 * job.model.layers / stages;

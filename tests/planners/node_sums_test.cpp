@@ -105,14 +105,14 @@ std::string table_of_errors() {
     return all[all.size() / 2];
   };
   std::string out =
-      "| GPU | link | GPUs | median of the errors' sizes, from 1 MiB | worst | median below 1 MiB |\n"
+      "| GPU | link | GPUs | median of the errors' sizes, from 1 MiB | worst | median below 1 MiB "
+      "|\n"
       "|---|---|---:|---:|---:|---:|\n";
   for (const auto& k : order) {
     const auto& [large, small] = errors[k];
     auto sizes = large;
     for (auto& e : sizes) e = std::abs(e);
-    const double worst =
-        *std::ranges::max_element(large, {}, [](double e) { return std::abs(e); });
+    const double worst = *std::ranges::max_element(large, {}, [](double e) { return std::abs(e); });
     out += fmt::format("| {} | {} | {} | {:.1f} % | {:+.1f} % | {:+.0f} % |\n", std::get<0>(k),
                        std::get<1>(k), std::get<2>(k), median(sizes), worst, median(small));
   }
@@ -161,14 +161,14 @@ TEST_CASE("Between two numbers of GPUs an all-reduce's rate lies between theirs"
   CHECK(all_reduce_s({{2, 800, 0}}, 8, 1) == 16e-6);
 }
 
-TEST_CASE("The cluster file's rates replace those of the kind of link, and a profile's all of them") {
+TEST_CASE(
+    "The cluster file's rates replace those of the kind of link, and a profile's all of them") {
   auto own = link_named("pcie4");
   const auto gpu = type_named("L40S");
   const double of_kind = node_sum_s({}, own, gpu, 0.8, 8, 1e9);
   own.group_rates = {{8, 142, 0}};
   CHECK(node_sum_s({}, own, gpu, 0.8, 8, 1e9) == Approx(of_kind / 10).epsilon(0.01));
-  CHECK(node_sum_s({{8, 100, 20}}, own, gpu, 0.8, 8, 1e9) ==
-        sum_s({{8, 100, 20}}, {}, 8, 1e9));
+  CHECK(node_sum_s({{8, 100, 20}}, own, gpu, 0.8, 8, 1e9) == sum_s({{8, 100, 20}}, {}, 8, 1e9));
 }
 
 TEST_CASE("A link in numbers, and a type without kernel_us, take a ring as before") {
@@ -234,7 +234,8 @@ TEST_CASE("No policy gives a job more L40S than make it faster by nccl-tests' ta
   std::size_t started = 0;
   for (const auto name : policy_names()) {
     INFO(name);
-    const auto p = with_exact_gpus(with_trainings(std::shared_ptr<const policy>{make_policy(name)}));
+    const auto p =
+        with_exact_gpus(with_trainings(std::shared_ptr<const policy>{make_policy(name)}));
     planning_budget budget;
     const auto plans = p->plans_of(c, job, budget);
     REQUIRE(plans);
@@ -253,8 +254,7 @@ TEST_CASE("No policy gives a job more L40S than make it faster by nccl-tests' ta
       const auto gpus = d.how.gpus();
       INFO("on " << gpus << " GPUs");
       const double taken = estimate_iteration(c, job, d.how, d.where).iteration_s;
-      for (auto fewer = 1U; fewer < gpus; fewer *= 2)
-        CHECK(taken < iteration_s(c, job, fewer));
+      for (auto fewer = 1U; fewer < gpus; fewer *= 2) CHECK(taken < iteration_s(c, job, fewer));
     }
   }
   CHECK(started > 15);

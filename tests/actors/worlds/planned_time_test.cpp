@@ -94,8 +94,7 @@ void check_agreement(const random_case& x, double tolerance = 0.01) {
 
 /// Rates that grow with the size, up to the link's own, and flows that may fill a part of it.
 void add_curves(random_source& r, troupe::link& l) {
-  if (r.chance(0.7))
-    l.rates = {{1 << 16, l.gbps * (0.2 + 0.3 * r.uniform())}, {1 << 24, l.gbps}};
+  if (r.chance(0.7)) l.rates = {{1 << 16, l.gbps * (0.2 + 0.3 * r.uniform())}, {1 << 24, l.gbps}};
   if (r.chance(0.7)) {
     const double part = 0.1 + r.uniform();
     l.flow_rates = {{1 << 18, 0.5 * part * l.gbps}, {1 << 25, part * l.gbps}};
