@@ -129,8 +129,8 @@ struct wan_link {
   double connection_gbps = 0;  // one connection; 0: as much as the pair
   double jitter_ms = 0;        // emulated: maximum extra delay, random per transfer
   bool emulate = false;        // in real runs, too: the gateways delay tensors accordingly
-  // As a link's: of one pair of nodes, in place of node_gbps, and of one GPU's flow.
-  std::optional<std::vector<link_rate>> rates{}, flow_rates{};
+  std::optional<std::vector<link_rate>> rates{};       // of a pair, by size, not node_gbps
+  std::optional<std::vector<link_rate>> flow_rates{};  // what one GPU's flow gets at most
   static constexpr std::size_t required = 7;
 
   TROUPE_FIELDS(wan_link, a, b, rtt_ms, node_gbps, connection_gbps, jitter_ms, emulate, rates,

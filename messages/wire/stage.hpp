@@ -63,7 +63,7 @@ struct tensor {
   wan_path path;
   /// GPUs that send it together, where the cluster names what one GPU's flow gets; none: one.
   std::optional<std::uint32_t> flows{};
-  static constexpr std::size_t required = 10;
+  static constexpr std::size_t required = 9;
 
   TROUPE_FIELDS(tensor, what, from, to_pipeline, to_stage, iteration, microbatch, bytes, sent_s,
                 path, flows);
