@@ -27,14 +27,14 @@ const std::vector<link_rate> of_four{
 const std::vector<link_rate> of_one{
     {524288, 7.868}, {2097152, 10.12}, {8388608, 12.21}, {33554432, 14.14}};
 
-link with_curves() {
-  link l{"", 48, 50};
+troupe::link with_curves() {
+  troupe::link l{"", 48, 50};
   l.rates = of_four;
   l.flow_rates = of_one;
   return l;
 }
 
-cluster two_nodes(const link& inter, std::uint32_t gpus = 4) {
+cluster two_nodes(const troupe::link& inter, std::uint32_t gpus = 4) {
   cluster c;
   sample::add_nodes(c, sample::a100_40, 2, gpus);
   for (auto& n : c.nodes) n.inter = inter;
@@ -93,7 +93,7 @@ TEST_CASE("A stage of t GPUs sends as t flows, at most at its card's rate") {
 }
 
 TEST_CASE("A rate alone means what it did, to the bit, and has the same bytes on the wire") {
-  const link plain{"eth", 25, 40};
+  const troupe::link plain{"eth", 25, 40};
   const auto c = two_nodes(plain);
   const auto w = link_cost_between(c, 0, 1, 4);
   CHECK(w == link_cost_between(c, 0, 1));
@@ -118,22 +118,22 @@ TEST_CASE("The slower of two nodes decides about each size") {
 
 TEST_CASE("Flows that do not fill a link leave the rest of it to others") {
   // 1,000 ns of link each: at a quarter of it a transfer takes 4,000 ns alone, and so do two.
-  fair_share link{1e9, 0};
-  link.start(0, 1000, 1, 1, 0.25);
-  link.start(0, 1000, 2, 1, 0.25);
-  CHECK(link.next_end() == 4000);
+  fair_share shared{1e9, 0};
+  shared.start(0, 1000, 1, 1, 0.25);
+  shared.start(0, 1000, 2, 1, 0.25);
+  CHECK(shared.next_end() == 4000);
   // A third without a limit has the other half.
-  link.start(0, 1000, 3);
-  CHECK(link.next_end() == 2000);
-  CHECK(link.take_ended(2000) == 3);
-  CHECK_FALSE(link.take_ended(2000));
-  CHECK(link.next_end() == 4000);
-  CHECK(link.take_ended(4000) == 1);
-  CHECK(link.take_ended(4000) == 2);
-  CHECK_FALSE(link.next_end());
+  shared.start(0, 1000, 3);
+  CHECK(shared.next_end() == 2000);
+  CHECK(shared.take_ended(2000) == 3);
+  CHECK_FALSE(shared.take_ended(2000));
+  CHECK(shared.next_end() == 4000);
+  CHECK(shared.take_ended(4000) == 1);
+  CHECK(shared.take_ended(4000) == 2);
+  CHECK_FALSE(shared.next_end());
   // Eight of them share it equally: an eighth each.
-  for (std::uint64_t i = 0; i < 8; ++i) link.start(5000, 1000, i, 1, 0.25);
-  CHECK(link.next_end() == 13000);
+  for (std::uint64_t i = 0; i < 8; ++i) shared.start(5000, 1000, i, 1, 0.25);
+  CHECK(shared.next_end() == 13000);
 }
 
 TEST_CASE("Limits near an equal share change nothing, whatever their number") {
@@ -154,6 +154,7 @@ namespace {
 
 job_spec pipeline(std::uint32_t stages, std::uint32_t pipelines) {
   auto job = sample::job(sample::gpt2_small, 8 * pipelines);
+  job.model.tied_head = false;  // its gradient would be one more flow of a card
   job.train.emplace();
   job.train->device = "sim";
   job.train->schedule = "megatron";
@@ -180,9 +181,9 @@ double time_of(const cluster& c, const job_spec& job, std::uint32_t stages, std:
 
 TEST_CASE("Both fidelities take a flow's rate for a hop, and the card's for many stages") {
   // So slow that hops are all that counts.
-  link slow{"", 1, 0};
+  troupe::link slow{"", 1, 0};
   slow.flow_rates = {{1, 0.25}};
-  const link quarter{"", 0.25, 0}, whole{"", 1, 0};
+  const troupe::link quarter{"", 0.25, 0}, whole{"", 1, 0};
   for (const auto how : {fidelity::closed, fidelity::simulated}) {
     INFO((how == fidelity::closed ? "closed" : "simulated"));
     const auto job = pipeline(2, 1);
@@ -205,14 +206,14 @@ TEST_CASE("Rings between nodes take the rate of their step's size and of the nod
   plan p;
   p.data_parallel = 8;
   const allocation where{{0, 4}, {1, 4}};
-  const auto data_s = [&](const link& inter) {
+  const auto data_s = [&](const troupe::link& inter) {
     return estimate_iteration(two_nodes(inter), job, p, where).data_s;
   };
-  link flows{"", 40, 10};
+  troupe::link flows{"", 40, 10};
   flows.flow_rates = {{1, 5}};
   // Four GPUs of each node send: 20 Gbit/s.
   CHECK(data_s(flows) == Approx(data_s({"", 20, 10})));
-  link sizes{"", 40, 10};
+  troupe::link sizes{"", 40, 10};
   sizes.rates = {{1, 1}, {1ULL << 20, 10}};
   CHECK(data_s(sizes) == Approx(data_s({"", 10, 10})));
 }

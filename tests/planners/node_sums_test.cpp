@@ -65,9 +65,9 @@ gpu_type type_named(const std::string& name) {
   return g;
 }
 
-link link_named(const std::string& name) {
+troupe::link link_named(const std::string& name) {
   const auto all = formats::known_links();
-  const auto at = std::ranges::find(all, name, &link::name);
+  const auto at = std::ranges::find(all, name, &troupe::link::name);
   REQUIRE(at != all.end());
   return *at;
 }
@@ -172,7 +172,7 @@ TEST_CASE(
 }
 
 TEST_CASE("A link in numbers, and a type without kernel_us, take a ring as before") {
-  const link numbers{"", 252, 7};
+  const troupe::link numbers{"", 252, 7};
   const auto gpu = type_named("L40S");
   CHECK(node_sum_s({}, numbers, gpu, 1, 4, 1e9) == sum_s({}, numbers, 4, 1e9));
   auto whole = gpu;
@@ -186,7 +186,7 @@ TEST_CASE("A link in numbers, and a type without kernel_us, take a ring as befor
 namespace {
 
 /// The review's example: GPT-2 1.5b, 64 x 1,024 tokens, flash, data parallel on one node.
-cluster l40s_node(const link& inside) {
+cluster l40s_node(const troupe::link& inside) {
   cluster c;
   auto g = type_named("L40S");
   g.fp32_tflops = 91.6, g.memory_gbytes_s = 864, g.efficiency = 0.6, g.price_per_hour = 1.86;
