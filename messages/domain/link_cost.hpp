@@ -20,12 +20,19 @@ struct link_cost {
   bool operator==(const link_cost&) const = default;
 };
 
+/// Do the GPUs of two nodes of a datacenter reach each other over `intra`?
+inline bool shares_intra(const cluster& c, node_index a, node_index b) {
+  const auto& domain = c.nodes[a].nvlink_domain;
+  return a == b || (domain && domain == c.nodes[b].nvlink_domain &&
+                    c.nodes[a].datacenter == c.nodes[b].datacenter);
+}
+
 /// The link from a GPU of one node to one of another node of its datacenter, or of the same node:
 /// the one model for planners and simulated networks. Between nodes a tensor uses the sender's
-/// `inter`, which all GPUs of the node share, at the speed of the slower node; inside a node the
-/// sending GPU's own `intra`.
+/// `inter`, which all GPUs of the node share, at the speed of the slower node; inside a node or an
+/// NVLink domain the sending GPU's own `intra`.
 inline link_cost link_cost_between(const cluster& c, node_index from, node_index to) {
-  if (from == to) {
+  if (shares_intra(c, from, to)) {
     const auto& l = c.nodes[from].intra;
     return l.gbps > 0 ? link_cost{1 / l.bytes_s(), l.latency_us * 1e-6} : link_cost{};
   }

@@ -17,6 +17,19 @@ bool is_eager(const job_spec& job) {
   return job.kernels == "eager" || job.kernels == "sdpa";
 }
 
+bool has_fp8(const job_spec& job, const gpu_type& gpu) {
+  return job.memory && is_fp8(*job.memory) && gpu.fp8_tflops;
+}
+
+/// A forward's products of one sample, s. In 8 bits only those with weights are, but for the head:
+/// attention has none, and Transformer Engine's programs leave the head in half precision.
+double products_s(const job_spec& job, const gpu_type& gpu, const gpu_work& w) {
+  const double speed = flops_s(job, gpu);
+  if (!has_fp8(job, gpu)) return w.flops / speed;
+  const double half = w.kernels.attention_flops / w.tensor + w.head_flops;
+  return (w.flops - half) / speed + half / half_flops_s(gpu);
+}
+
 /// Bytes that elementwise operations move in the forward of one sample: w (n_s (15/t + 3) + 3 n_m /
 /// t), and the logits.
 double elementwise_bytes(const job_spec& job, const gpu_work& w) {
@@ -38,7 +51,12 @@ double flops_s(const gpu_type& gpu) {
   return (gpu.fp16_tflops > 0 ? gpu.fp16_tflops : gpu.fp32_tflops) * 1e12 * gpu.efficiency;
 }
 
+double half_flops_s(const gpu_type& gpu) {
+  return flops_s(gpu);
+}
+
 double flops_s(const job_spec& job, const gpu_type& gpu) {
+  if (has_fp8(job, gpu)) return *gpu.fp8_tflops * 1e12 * gpu.efficiency;
   if (gpu.kernel_us == 0 || !has_single_precision(job)) return flops_s(gpu);
   const bool tf32 = job.memory->precision == "tf32" && gpu.tf32_tflops > 0;
   return (tf32 ? gpu.tf32_tflops : gpu.fp32_tflops) * 1e12 * gpu.fp32_efficiency;
@@ -60,11 +78,12 @@ double ring_share(const gpu_type& gpu) {
 // FlashAttention keeps no attention matrix, the backward repeats a part of attention's forward.
 kernel_times time_kernels(const job_spec& job, const gpu_type& gpu, const gpu_work& w,
                           double backward) {
-  const double speed = flops_s(job, gpu);
+  // Of attention's products; those in 8 bits do not count.
+  const double speed = has_fp8(job, gpu) ? half_flops_s(gpu) : flops_s(job, gpu);
   const double memory =
       gpu.memory_gbytes_s * 1e9 * (gpu.kernel_us > 0 ? constants.memory_share : 1);  // bytes/s
   kernel_times t;
-  t.forward_s = w.rows * w.flops / speed;
+  t.forward_s = w.rows * products_s(job, gpu, w);
   t.backward_s = backward * t.forward_s;
   if (memory > 0) t.update_s = constants.update_bytes * w.parameters / memory;
   if (gpu.kernel_us == 0) return t;

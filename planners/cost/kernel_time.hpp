@@ -36,6 +36,9 @@ struct kernel_constants {
 /// half precision by default.
 double flops_s(const gpu_type& gpu);
 double flops_s(const job_spec& job, const gpu_type& gpu);
+/// The same of the products that are in half precision beside others in 8 bits: attention's and the
+/// head's (docs/planners/cost_model.md). Jobs in other precisions have none.
+double half_flops_s(const gpu_type& gpu);
 
 /// One GPU's work in an iteration.
 struct gpu_work {
@@ -44,6 +47,7 @@ struct gpu_work {
   double tensor = 1;      // t: GPUs that share the layers
   double rows = 1;        // samples per micro-batch
   kernel_counts kernels;  // of the layers, shared or not; logits: its own
+  double head_flops = 0;  // the head's part of `flops`
 };
 
 struct kernel_times {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "planners/cost/overlap.hpp"
 #include "planners/cost/profile.hpp"
 #include "planners/model/declared_memory.hpp"
 #include "planners/model/model_chain.hpp"
@@ -122,7 +123,8 @@ double sum_in_node_s(double bytes, double members, const topology& t) {
 replica replica_of(const job_spec& job, const plan& how, const model_shape& shape,
                    const cost_constants& k) {
   const double tensor = how.tensor_parallel;
-  const double samples = std::ceil(double{1} * job.global_batch / how.data_parallel);
+  const double context = context_parallel_of(job.pipeline);
+  const double samples = std::ceil(context * job.global_batch / how.data_parallel);
   replica r;
   r.microbatches =
       std::clamp(double{1} * job.microbatches.value_or(1), 1.0, std::max(samples, 1.0));
@@ -130,7 +132,9 @@ replica replica_of(const job_spec& job, const plan& how, const model_shape& shap
   r.backward = backward_forwards(job, k.backward);
   const double trained = job.memory ? trained_parameters(job) : shape.parameters;
   const double shards = job.memory && job.memory->zero > 0 ? how.data_parallel : 1;
-  r.work = {shape.forward_flops / tensor, trained / tensor / shards, tensor, r.rows, shape.kernels};
+  r.work = {shape.forward_flops / tensor, trained / tensor / shards, tensor, r.rows / context,
+            shape.kernels};
+  r.work.head_flops = head_flops(job.model) / tensor;
   r.work.kernels.logits /= tensor;
   return r;
 }
@@ -145,7 +149,7 @@ iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, con
   const auto shape = shape_of(job.model);
   const double data = how.data_parallel, tensor = how.tensor_parallel;
   const auto r = replica_of(job, how, shape, k);
-  const double m = r.microbatches, b = r.rows;
+  const double m = r.microbatches;
   const auto t = topology_of(c, job, r, where, k);
 
   iteration_estimate e;
@@ -160,12 +164,14 @@ iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, con
   if (how.tensor_parallel > 1) {
     const auto span = span_of_groups(c, where, how.tensor_parallel, how.data_parallel);
     const auto& over = t.between(span.in_node, span.in_datacenter);
-    const double each = b * shape.reduced_bytes / std::max(shape.reduces, 1.0);
+    const double each = r.work.rows * shape.reduced_bytes / std::max(shape.reduces, 1.0);
     const double one_s = span.in_node ? sum_in_node_s(each, tensor, t)
                                       : ring_s(each, tensor, over.bytes_s, over.latency_s);
     // Forward, again where it is recomputed, and backward.
     const bool again = job.memory && job.memory->checkpointing == "full";
     e.tensor_s = (again ? 3 : 2) * shape.reduces * m * one_s;
+    if (job.pipeline.overlap.value_or(false))
+      e.tensor_s = beside_work_s(e.tensor_s, e.compute_s - update_s, tensor);
   }
   if (how.data_parallel > 1) {
     // Each rank of the tensor groups has its own ring; those of one node share its outgoing link.
@@ -179,6 +185,8 @@ iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, con
     const double whole = t.one_node ? sum_in_node_s(bytes, data, t)
                                     : ring_s(bytes, data, over.bytes_s, over.latency_s, rings);
     e.data_s = std::max(0.0, whole - k.overlap * backward_s);
+    if (job.pipeline.overlap.value_or(false))
+      e.data_s = beside_last_steps_s(whole, {1, 1, backward_s, shape.kernels.products / 6});
     // Every micro-batch before the last one gathers, too, hidden behind its own work.
     if (gathers) e.data_s += (m - 1) * std::max(0.0, whole - (e.compute_s - update_s) / m);
   }

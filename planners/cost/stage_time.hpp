@@ -36,11 +36,12 @@ gpu_type device_of(const job_spec& job, const gpu_type& gpu);
 /// Step times of a stage with these parts of the model; the last stage does not recompute. Measured
 /// times (train.costs) are used if they have as many stages. Transfers are in half precision;
 /// between stages of the built-in trainer in single precision. `inside`: the link of GPUs that
-/// share a stage. `pipelines`: how many share the update of a program's states (ZeRO).
+/// share a stage; `context`: of those that share sequences. `pipelines`: how many share the update
+/// of a program's states (ZeRO).
 stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu,
                            const std::vector<stage_part>& parts, std::uint32_t stage,
-                           std::uint32_t rows, const link& inside = {},
-                           std::uint32_t pipelines = 1);
+                           std::uint32_t rows, const link& inside = {}, std::uint32_t pipelines = 1,
+                           const link& context = {});
 /// Divides all times by an emulated speed.
 void slow_down(stage_costs& costs, double speed);
 /// The same on GPUs of one node, whose CPUs may be emulated as slower.

@@ -56,7 +56,7 @@ double tensor_routes::hop_s(std::uint32_t s) const {
 
 std::uint32_t tensor_routes::link_of(std::uint32_t p, std::uint32_t s, node_index to) const {
   const auto i = p * layout_.stages + s;
-  return place(p, s).node == to ? i : cards_[i];
+  return shares_intra(c_, place(p, s).node, to) ? i : cards_[i];
 }
 
 lan_route tensor_routes::route(std::uint32_t p, std::uint32_t from, std::uint32_t to_pipeline,

@@ -40,7 +40,9 @@ class estimate_verb final : public verb {
                    "Stages as GPU:LAYERS or GPU:OPERATORS; layers may be halves")
         ->delimiter(',')
         ->required();
-    app.add_option("--data-parallel", pipelines_, "Pipelines")
+    app.add_option("--data-parallel", pipelines_,
+                   "Pipelines, each with samples of its own (of a job with context_parallel c: "
+                   "groups of c pipelines)")
         ->check(CLI::Range(1u, 100'000u))
         ->capture_default_str();
     app.add_option("--tensor-parallel", tensor_, "GPUs of one node that share each stage")
@@ -116,7 +118,8 @@ class estimate_verb final : public verb {
                                const std::vector<planners::stage_request>& stages) const {
     // On an idle cluster: the nodes are chosen here, only types and sizes are given.
     const planners::idle_index idle{c};
-    auto made = planners::plan_of_stages(c, idle, job, stages, pipelines_);
+    auto made = planners::plan_of_stages(c, idle, job, stages,
+                                         pipelines_ * context_parallel_of(job.pipeline));
     if (!made) return refuse(made.error());
     auto timed = planners::time_plan(c, job, made->how, made->where);
     if (!timed) return refuse(timed.error());
@@ -131,7 +134,8 @@ class estimate_verb final : public verb {
       auto split = job;
       split.microbatches = whole.microbatches;
       a.closed = a.simulated = planners::estimate_iteration(c, split, whole, made->where);
-    } else if (job.pipeline.virtual_stages <= 1) {  // else there is the closed form alone
+    } else if (job.pipeline.virtual_stages <= 1 && !job.pipeline.overlap.value_or(false)) {
+      // Else there is the closed form alone.
       const auto simulated = planners::evaluate(c, job, *timed, planners::fidelity::simulated);
       if (!simulated) return refuse(simulated.error());
       a.simulated = *simulated;
@@ -179,7 +183,8 @@ class estimate_verb final : public verb {
             {"pipeline_s", e.pipeline_s},
             {"samples_per_s", e.samples_per_s},
             {"cost_per_hour", e.cost_per_hour},
-            {"data_parallel", how.data_parallel},
+            {"data_parallel", how.data_parallel / context_parallel_of(job.pipeline)},
+            {"context_parallel", context_parallel_of(job.pipeline)},
             {"microbatches", how.microbatches},
             {"rows_per_microbatch", how.rows},
             {"stages", stages},
