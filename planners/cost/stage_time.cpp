@@ -12,7 +12,7 @@ namespace troupe::planners {
 namespace {
 
 bool keeps_activations(const job_spec& job) {
-  return timed_recomputation_of(job) == recomputation::none;
+  return recomputation_of(job) == recomputation::none;
 }
 
 /// A stage as parts that profiles have. Pieces alternate: attention (even), MLP (odd).
@@ -53,7 +53,7 @@ void add_sums(stage_costs& c, const job_spec& job, const gpu_type& gpu, const st
   };
   c.forward_s += sums_s(width);
   if (c.recompute_s > 0) c.recompute_s += sums_s(width);
-  if (timed_recomputation_of(job) == recomputation::layers) c.backward_s += sums_s(width);
+  if (recomputation_of(job) == recomputation::layers) c.backward_s += sums_s(width);
   constexpr double half = 2;
   c.backward_s += sums_s(device_facts_of(job).bytes_per_value / half);
 }
@@ -68,16 +68,6 @@ gpu_work work_of(const job_spec& job, const stage_part& p, std::uint32_t rows,
     w.parameters *= trained_parameters(job) / shape_of(job.model).parameters;
   if (job.memory->zero > 0) w.parameters /= pipelines;
   return w;
-}
-
-/// A forward of the stage's layers, without the head.
-double layers_again_s(const job_spec& job, const gpu_type& gpu, gpu_work w, bool head) {
-  if (head) {
-    w.flops -= head_flops(job.model) / (divides_words(job) ? w.tensor : 1);
-    w.kernels.products -= job.model.operators.empty() ? 1 : 0;
-    w.kernels.logits = 0;
-  }
-  return time_kernels(job, gpu, w, 0).forward_s;
 }
 
 double tied_parameters(const model& m) {
@@ -101,6 +91,19 @@ double exchanged_parameters(const job_spec& job, const stage_part& p) {
 }
 
 }  // namespace
+
+double layers_again_s(const job_spec& job, const gpu_type& gpu, gpu_work w, bool head) {
+  if (head) {
+    w.flops -= head_flops(job.model) / (divides_words(job) ? w.tensor : 1);
+    w.kernels.products -= job.model.operators.empty() ? 1 : 0;
+    w.kernels.logits = 0;
+  }
+  if (stops_early(job, gpu)) {
+    w.flops -= w.kernels.last_flops / w.tensor;
+    w.kernels.products -= w.kernels.last_products;
+  }
+  return time_kernels(job, gpu, w, 0).forward_s;
+}
 
 double emulated_speed(const cluster& c, node_index node, const job_spec& job) {
   return device_facts_of(job).is_host_core ? c.nodes[node].emulate_speed : 1;
@@ -141,7 +144,7 @@ stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu,
                            const std::vector<stage_part>& parts, std::uint32_t stage,
                            std::uint32_t rows, const link& inside, std::uint32_t pipelines) {
   const auto stages = parts.size();
-  const auto how = timed_recomputation_of(job);
+  const auto how = recomputation_of(job);
   const bool last = stage + 1 == stages, recomputes = how == recomputation::stages && !last;
   if (job.slots)
     return {job.slots->forward, recomputes ? job.slots->recompute : 0, job.slots->backward};
