@@ -14,7 +14,7 @@ void print_ratios(const judgement& j);
 void print_peaks(const judgement& j);
 /// The rows without a prediction, by reason.
 void print_unsaid(const judgement& j);
-/// What drivers said that GPUs held (tests/planners/published_memory.csv).
+/// The memory that drivers said that GPUs held (tests/planners/published_memory.csv).
 void print_readings(const std::vector<harness::published_memory>& readings);
 
 }  // namespace troupe::bench

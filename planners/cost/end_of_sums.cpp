@@ -48,11 +48,10 @@ double end_of_overlapped_s(const timed_plan& t, const job_spec& job,
     sum_window w;
     w.parts = std::max(1U, job.pipeline.virtual_stages);
     w.in_order = std::min(shape.microbatches, shape.stages);
-    w.layers = std::max(1U, t.layout.parts[s].count / 2);
     w.step_s = k.backward;
-    double left_s = beside_last_steps_s(shared ? k.exchange / 2 : k.exchange, w);
+    double left_s = left_of_sum_s(shared ? k.exchange / 2 : k.exchange, w);
     w.step_s = k.forward;
-    if (shared) left_s += beside_last_steps_s(k.exchange / 2, w);
+    if (shared) left_s += left_of_sum_s(k.exchange / 2, w);
     end = std::max(end, last_backward_s[s] + left_s + k.norms + k.update);
   }
   return end;

@@ -3,23 +3,26 @@
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/job.hpp"
 #include "planners/cost/kernel_time.hpp"
+#include "planners/cost/stage_time.hpp"
 
 // The part of communication that work beside it does not hide (docs/planners/cost_model.md,
 // "Estimates of what no device here does"), s.
 
 namespace troupe::planners {
 
-/// A collective and the work that runs beside it, both in `pieces` that follow each other: the
-/// longer of both, and one piece of the shorter; less the work. With one piece nothing is hidden.
-double beside_work_s(double collective_s, double work_s, double pieces);
+/// A collective of GPUs that share a layer, and the products beside it, both in `pieces` that
+/// follow each other: the longer of both and one piece of the shorter; less the work. With one
+/// piece nothing is hidden.
+double left_of_collective_s(double collective_s, double work_s, double pieces);
 
-/// A stage's sum of gradients, or the exchange of its weights. Parts of the stage, `parts` of them,
-/// become ready one after the other while the last micro-batches go through: of each part
-/// `in_order` of them, each `step_s` / `parts` long. No less than one of its `layers` is left.
+/// When a stage's gradients are ready: its `parts` one after the other while the last micro-batches
+/// go through, `in_order` of them through each part, each `step_s` / `parts` long.
 struct sum_window {
-  double parts = 1, in_order = 1, step_s = 0, layers = 1;
+  double parts = 1, in_order = 1, step_s = 0;
 };
-double beside_last_steps_s(double sum_s, const sum_window& w);
+/// The part of a sum of gradients, or an exchange of weights, that is too long for these steps; no
+/// less than what hiding it costs the work beside it (cost_constants::hidden_share).
+double left_of_sum_s(double sum_s, const sum_window& w, const cost_constants& k = {});
 
 /// Context parallelism: each of c GPUs has 1/c of the sequence, and the keys and values go around
 /// them in c - 1 steps, each beside the attention to those before (Liu et al., Ring Attention,
@@ -29,7 +32,7 @@ struct context_ring {
   link over;        // of one GPU to the next
   double rows = 1;  // samples of a micro-batch
 };
-/// What is left of a forward's steps, of `attentions` layers that `w` has. 0 for one GPU.
+/// The part that is left of a forward, of `attentions` layers that `w` has. 0 for one GPU.
 double context_ring_s(const job_spec& job, const gpu_type& gpu, const gpu_work& w,
                       double attentions, const context_ring& r);
 

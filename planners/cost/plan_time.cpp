@@ -98,7 +98,7 @@ class timer {
     shape.pipelines = pipelines_;
     shape.microbatches = out_.batch.microbatches;
     shape.stages_of_datacenter = at().stages_of_datacenter;
-    shape.recompute = timed_recomputation_of(job_) == recomputation::stages;
+    shape.recompute = recomputation_of(job_) == recomputation::stages;
     shape.costs = slowest_costs();
     shape.cell = cell_of(shape.costs, shape.pipelines);
     if (job_.pipeline.max_in_flight) shape.max_in_flight = job_.pipeline.max_in_flight;

@@ -13,7 +13,7 @@ namespace troupe::planners {
 namespace {
 
 bool keeps_activations(const job_spec& job) {
-  return timed_recomputation_of(job) == recomputation::none;
+  return recomputation_of(job) == recomputation::none;
 }
 
 /// A stage as parts that profiles have. Pieces alternate: attention (even), MLP (odd).
@@ -43,7 +43,7 @@ bool set_times(stage_costs& c, const device_profile& profile, const job_spec& jo
 /// The part of collectives of GPUs that share a stage that is not hidden, if the job overlaps them
 /// with the products they belong to: in as many pieces as there are GPUs.
 double collectives_s(const job_spec& job, double all_s, double work_s, std::uint32_t gpus) {
-  return job.pipeline.overlap.value_or(false) ? beside_work_s(all_s, work_s, gpus) : all_s;
+  return job.pipeline.overlap.value_or(false) ? left_of_collective_s(all_s, work_s, gpus) : all_s;
 }
 
 /// GPUs that share a stage all-reduce once in every sublayer's forward and once in its backward: as
@@ -63,7 +63,7 @@ void add_sums(stage_costs& c, const job_spec& job, const gpu_type& gpu, const st
   const double work_s = c.forward_s, backward_s = c.backward_s;
   c.forward_s += collectives_s(job, sums_s(width), work_s, t);
   if (c.recompute_s > 0) c.recompute_s += collectives_s(job, sums_s(width), work_s, t);
-  if (timed_recomputation_of(job) == recomputation::layers)
+  if (recomputation_of(job) == recomputation::layers)
     c.backward_s += collectives_s(job, sums_s(width), work_s, t);
   constexpr double half = 2;
   c.backward_s +=
@@ -97,17 +97,6 @@ gpu_work work_of(const job_spec& job, const stage_part& p, std::uint32_t rows,
   return w;
 }
 
-/// A forward of the stage's layers, without the head.
-double layers_again_s(const job_spec& job, const gpu_type& gpu, gpu_work w, bool head) {
-  if (head) {
-    w.flops -= head_flops(job.model) / (divides_words(job) ? w.tensor : 1);
-    w.head_flops = 0;
-    w.kernels.products -= job.model.operators.empty() ? 1 : 0;
-    w.kernels.logits = 0;
-  }
-  return time_kernels(job, gpu, w, 0).forward_s;
-}
-
 double tied_parameters(const model& m) {
   return has_program_layers(m) ? m.tied_parameters.value_or(0)
                                : double{1} * m.vocabulary * m.hidden;
@@ -129,6 +118,20 @@ double exchanged_parameters(const job_spec& job, const stage_part& p) {
 }
 
 }  // namespace
+
+double layers_again_s(const job_spec& job, const gpu_type& gpu, gpu_work w, bool head) {
+  if (head) {
+    w.flops -= head_flops(job.model) / (divides_words(job) ? w.tensor : 1);
+    w.head_flops = 0;
+    w.kernels.products -= job.model.operators.empty() ? 1 : 0;
+    w.kernels.logits = 0;
+  }
+  if (stops_early(job, gpu)) {
+    w.flops -= w.kernels.last_flops / w.tensor;
+    w.kernels.products -= w.kernels.last_products;
+  }
+  return time_kernels(job, gpu, w, 0).forward_s;
+}
 
 double emulated_speed(const cluster& c, node_index node, const job_spec& job) {
   return device_facts_of(job).is_host_core ? c.nodes[node].emulate_speed : 1;
@@ -170,7 +173,7 @@ stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu,
                            std::uint32_t rows, const link& inside, std::uint32_t pipelines,
                            const link& context) {
   const auto stages = parts.size();
-  const auto how = timed_recomputation_of(job);
+  const auto how = recomputation_of(job);
   const bool last = stage + 1 == stages, recomputes = how == recomputation::stages && !last;
   if (job.slots)
     return {job.slots->forward, recomputes ? job.slots->recompute : 0, job.slots->backward};

@@ -19,6 +19,8 @@ struct cost_constants {
   double backward = 2;        // FLOPs of a backward, in forwards
   double overlap = 0.5;       // share of the last micro-batch's backward that hides the all-reduce
   double gradient_bytes = 2;  // per parameter in an all-reduce
+  // Of a sharded program's gathers and scatters, what their hiding costs the work that hides them.
+  double hidden_share = 0.5;
   double wan_gbps = unlisted_wan_gbps;
   double wan_latency_us = unlisted_wan_rtt_ms * 1e3 / 2;
 };
@@ -42,6 +44,9 @@ stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu,
                            const std::vector<stage_part>& parts, std::uint32_t stage,
                            std::uint32_t rows, const link& inside = {}, std::uint32_t pipelines = 1,
                            const link& context = {});
+/// A forward of the layers of this work once more, as far as their backward needs it. `head`: the
+/// work has the head, which is not computed again.
+double layers_again_s(const job_spec& job, const gpu_type& gpu, gpu_work work, bool head);
 /// Divides all times by an emulated speed.
 void slow_down(stage_costs& costs, double speed);
 /// The same on GPUs of one node, whose CPUs may be emulated as slower.

@@ -7,6 +7,7 @@
 #include "messages/domain/link_cost.hpp"
 #include "planners/cost/profile.hpp"
 #include "planners/model/job_device.hpp"
+#include "planners/model/job_memory.hpp"
 
 namespace troupe::planners {
 
@@ -88,9 +89,12 @@ std::uint64_t tensor_routes::summed_bytes(std::uint32_t p, std::uint32_t s) cons
 /// leaves the node.
 std::vector<peer_route> tensor_routes::peers(std::uint32_t p, std::uint32_t s) const {
   const double chunk = static_cast<double>(summed_bytes(p, s)) / pipelines_;
+  // Each of a program's GPUs that share the stage sums its own part, over the node's one card.
+  const double rings = divides_words(job_) ? layout_.parts[s].tensor_parallel : 1;
   std::vector<peer_route> all;
   const auto route_to = [&](std::uint32_t peer) -> peer_route& {
-    const auto w = route(p, s, peer, s, chunk);
+    const bool leaves = place(peer, s).node != place(p, s).node;
+    const auto w = route(p, s, peer, s, leaves ? rings * chunk : chunk);
     const auto at = std::ranges::find(all, w, &peer_route::route);
     return at != all.end() ? *at : all.emplace_back(peer_route{w, {}, 0});
   };

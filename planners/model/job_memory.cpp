@@ -146,12 +146,6 @@ recomputation recomputation_of(const job_spec& job) {
   return job.pipeline.recompute ? recomputation::stages : recomputation::none;
 }
 
-recomputation timed_recomputation_of(const job_spec& job) {
-  const auto how = recomputation_of(job);
-  const bool by_word = how == recomputation::layers && !recomputes_layers(job.pipeline);
-  return by_word ? recomputation::stages : how;
-}
-
 bool divides_words(const job_spec& job) {
   return is_program(job) || job.memory.has_value();
 }

@@ -122,7 +122,7 @@ published_run read_prime_rl(csv_reader& csv, const named_models& models) {
   return r;
 }
 
-/// What the header says that a file is.
+/// The form of a file, by its header.
 enum class form : std::uint8_t { runs, layouts, prime_rl };
 
 form form_of(csv_reader& csv) {
@@ -167,20 +167,22 @@ expected<std::vector<published_run>> load_any_runs(const std::filesystem::path& 
 }
 
 const std::vector<std::string>& published_files() {
-  static const std::vector<std::string> all{"foundry.csv", "foundry_fp8.csv", "mlperf_405b.csv",
-                                            "megatron_bridge.csv", "prime_rl.csv"};
+  static const std::vector<std::string> all{"published_runs.csv",
+                                            "foundry_runs.csv",
+                                            "published/foundry_fp8.csv",
+                                            "published/mlperf_405b.csv",
+                                            "published/megatron_bridge.csv",
+                                            "published/prime_rl.csv"};
   return all;
 }
 
 expected<std::vector<published_run>> load_all_runs(const std::filesystem::path& root) {
   const auto folder = root / "tests/planners";
-  auto all = load_published_runs(folder / "published_runs.csv");
-  if (!all) return all;
+  std::vector<published_run> all;
   for (const auto& name : published_files()) {
-    const auto more =
-        load_any_runs(folder / "published" / name, folder / "published" / "models.csv");
+    const auto more = load_any_runs(folder / name, folder / "published" / "models.csv");
     if (!more) return more;
-    all->insert(all->end(), more->begin(), more->end());
+    all.insert(all.end(), more->begin(), more->end());
   }
   return all;
 }

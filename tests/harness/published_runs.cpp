@@ -61,7 +61,7 @@ const std::vector<std::string> more_columns_of_runs{"kv_heads",  "head_width",  
                                                     "context",   "overlap",      "chunked_loss",
                                                     "lora_rank", "nvlink_domain"};
 
-/// What a row of several columns may contradict.
+/// Refuses a row whose columns contradict each other.
 void check_run(csv_reader& csv, const published_run& r) {
   const auto gpus = std::uint64_t{r.gpus_per_node} * r.nodes;
   const auto used = std::uint64_t{r.data} * r.tensor * r.pipeline * r.context;

@@ -54,10 +54,9 @@ expected<std::vector<published_run>> load_published_runs(const std::filesystem::
 /// folder has no models.csv.
 expected<std::vector<published_run>> load_any_runs(const std::filesystem::path& file,
                                                    const std::filesystem::path& models);
-/// All of the tree: tests/planners/published_runs.csv and tests/planners/published/. `root`: of the
-/// source tree.
+/// All of the tree. `root`: of the source tree.
 expected<std::vector<published_run>> load_all_runs(const std::filesystem::path& root);
-/// The files of tests/planners/published/ that have runs.
+/// The files of tests/planners that have runs.
 const std::vector<std::string>& published_files();
 
 /// The same as a job, and on a cluster of its own.

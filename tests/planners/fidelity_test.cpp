@@ -2,6 +2,7 @@
 
 #include "formats/load/load.hpp"
 #include "formats/parse/csv.hpp"
+#include "harness/published_products.hpp"
 #include "harness/published_runs.hpp"
 #include "harness/scratch.hpp"
 #include "harness/source_dir.hpp"
@@ -89,18 +90,21 @@ TEST_CASE("constants are fitted on the rows of one list, and on none that is hel
           csv.whole("rows", {1, 1e6});
     REQUIRE(problems.good());
   }
-  auto files = harness::published_files();
-  for (auto& f : files) f = "published/" + f;
-  files.emplace_back("published_runs.csv");
-  for (const auto& file : files)
+  for (const auto& file : harness::published_files())
     for (const auto& r : runs_of(file))
       if (r.set == "fit") found[{file, r.source}] += 1;
+  const auto products = harness::load_published_products(folder + "published_products.csv");
+  REQUIRE(products);
+  found[{"published_products.csv", "products"}] = static_cast<double>(products->size());
   CHECK(found == listed);
-  // What lies there is read, and what the page calls held is all of it.
-  std::size_t csvs = 0;
+  // Every file of the folder is read.
+  std::ptrdiff_t csvs = 0;
   for (const auto& at : std::filesystem::directory_iterator{folder + "published"})
     csvs += at.path().extension() == ".csv";
-  CHECK(csvs == harness::published_files().size() + 1);  // and models.csv
+  const auto& files = harness::published_files();
+  CHECK(csvs == 1 + std::ranges::count_if(files, [](const auto& name) {  // and models.csv
+                  return name.starts_with("published/");
+                }));
 }
 
 TEST_CASE("MLPerf's trainings of 405 billion parameters are predicted as they ran") {
@@ -246,14 +250,16 @@ TEST_CASE("keys and values go around beside attention, and only what is longer i
   CHECK(context_ring_s(job, gpu, w, 8, slow) <= 8 * hop_s);
 }
 
-TEST_CASE("what runs beside work is hidden but for a piece, and sums but for a layer") {
-  CHECK(beside_work_s(2, 8, 4) == Approx(0.5));
-  CHECK(beside_work_s(8, 2, 4) == Approx(6.5));
-  CHECK(beside_work_s(3, 8, 1) == Approx(3));
+TEST_CASE("what runs beside work is hidden but for a piece, or for what its hiding costs") {
+  CHECK(left_of_collective_s(2, 8, 4) == Approx(0.5));
+  CHECK(left_of_collective_s(8, 2, 4) == Approx(6.5));
+  CHECK(left_of_collective_s(3, 8, 1) == Approx(3));
+  cost_constants k;
+  k.hidden_share = 0.25;
   // One part: beside the last step alone. Four: beside three rounds of two steps of a part, too.
-  CHECK(beside_last_steps_s(3, {1, 8, 1, 16}) == Approx(2));
-  CHECK(beside_last_steps_s(3, {4, 2, 1, 16}) == Approx(3 - 7.0 / 4));
-  CHECK(beside_last_steps_s(0.5, {4, 2, 1, 16}) == Approx(0.5 / 16));
+  CHECK(left_of_sum_s(3, {1, 8, 1}, k) == Approx(2));
+  CHECK(left_of_sum_s(3, {4, 2, 1}, k) == Approx(3 - 7.0 / 4));
+  CHECK(left_of_sum_s(0.5, {4, 2, 1}, k) == Approx(0.125));
 }
 
 TEST_CASE("a plan that overlaps its communication is faster, and has a closed form alone") {
