@@ -68,11 +68,13 @@ double attention_flops(const job_spec& job, const gpu_type& gpu, const gpu_work&
   return apart ? std::min(w.kernels.attention_flops / w.tensor, w.flops) : 0;
 }
 
-/// FlashAttention's rate, relative to that of large matrix products.
-double attention_share(const gpu_type& gpu) {
+/// FlashAttention's rate, relative to that of large matrix products. Programs with products in 8
+/// bits are Transformer Engine's, whose attention, cuDNN's, has instructions of warp groups.
+double attention_share(const job_spec& job, const gpu_type& gpu) {
   const double capability = gpu.compute_capability.value_or(0);
   const bool of_warp_groups = capability >= 9 && capability < 12;
-  return constants.flash_speed * (of_warp_groups ? constants.warp_share : 1);
+  const bool without = of_warp_groups && !has_fp8(job, gpu);
+  return constants.flash_speed * (without ? constants.warp_share : 1);
 }
 
 }  // namespace
@@ -90,7 +92,7 @@ double flops_s(const job_spec& job, const gpu_type& gpu) {
 
 double attention_flops_s(const job_spec& job, const gpu_type& gpu) {
   const bool apart = has_no_matrix(job.kernels) && gpu.kernel_us > 0;
-  return wide_flops_s(job, gpu) * (apart ? attention_share(gpu) : 1);
+  return wide_flops_s(job, gpu) * (apart ? attention_share(job, gpu) : 1);
 }
 
 double launch_s(const job_spec& job, const gpu_type& gpu) {
@@ -118,7 +120,8 @@ kernel_times time_kernels(const job_spec& job, const gpu_type& gpu, const gpu_wo
       gpu.memory_gbytes_s * 1e9 * (gpu.kernel_us > 0 ? constants.memory_share : 1);  // bytes/s
   kernel_times t;
   const double attention = attention_flops(job, gpu, w);
-  const double attention_s = w.rows * attention / (wide_flops_s(job, gpu) * attention_share(gpu));
+  const double attention_s =
+      w.rows * attention / (wide_flops_s(job, gpu) * attention_share(job, gpu));
   t.forward_s = w.rows * products_s(job, gpu, w, attention) + attention_s;
   t.backward_s = backward * t.forward_s;
   if (memory > 0) t.update_s = constants.update_bytes * w.parameters / memory;
