@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -23,13 +24,14 @@ inline bool rests_on_guess(const job_spec& job, const gpu_type& gpu) {
   return !measured && has_guessed_efficiency(gpu);
 }
 
-/// A sentence, without a full stop, for each type of `types` whose speed is a guess.
+/// A sentence, without a full stop, for each type of `types`, which may repeat, whose speed is a
+/// guess.
 inline std::vector<std::string> guesses_about(const cluster& c, const job_spec& job,
                                               const std::vector<gpu_index>& types) {
   std::vector<std::string> out;
-  for (const auto g : types)
-    if (rests_on_guess(job, c.gpus[g]))
-      out.push_back("the speed of " + c.gpus[g].name +
+  for (auto at = types.begin(); at != types.end(); ++at)
+    if (std::find(types.begin(), at, *at) == at && rests_on_guess(job, c.gpus[*at]))
+      out.push_back("the speed of " + c.gpus[*at].name +
                     " is a guess: no training and no products of it were measured (troupe profile "
                     "measures it)");
   return out;

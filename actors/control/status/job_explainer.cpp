@@ -308,11 +308,11 @@ std::vector<std::string> job_explainer::placement_of(const job_record& j) const 
   auto why = explain_nodes(s_.cluster, *j.spec, j.how, j.where, *note, has_rule,
                            l ? l->granted.after : std::nullopt);
   out.insert(out.end(), std::make_move_iterator(why.begin()), std::make_move_iterator(why.end()));
-  if (is_serving(*j.spec)) return out;
+  // Its first measured iterations replace the guess.
+  const auto* measured = find_in(s_.progress, j.id);
+  if (is_serving(*j.spec) || (measured && measured->iteration_s > 0)) return out;
   std::vector<gpu_index> types;
-  for (const auto& share : j.where)
-    if (const auto g = s_.cluster.nodes[share.node].gpu; std::ranges::find(types, g) == types.end())
-      types.push_back(g);
+  for (const auto& share : j.where) types.push_back(s_.cluster.nodes[share.node].gpu);
   for (auto& guess : planners::guesses_about(s_.cluster, *j.spec, types))
     out.push_back(std::move(guess));
   return out;

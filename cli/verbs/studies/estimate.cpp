@@ -149,8 +149,7 @@ class estimate_verb final : public verb {
   static std::vector<std::string> guesses_of(const cluster& c, const job_spec& job,
                                              const plan& how) {
     std::vector<gpu_index> types;
-    for (const auto& s : how.stages)
-      if (std::ranges::find(types, *s.gpu) == types.end()) types.push_back(*s.gpu);
+    for (const auto& s : how.stages) types.push_back(*s.gpu);
     return planners::guesses_about(c, job, types);
   }
 

@@ -173,12 +173,8 @@ json plan_document(const cluster& c, const job_spec& job, const plan& p) {
 std::vector<std::string> guesses_of(const cluster& c, const job_spec& job, const answer& a) {
   if (is_serving(job)) return {};
   std::vector<gpu_index> types;
-  const auto add = [&](gpu_index g) {
-    if (std::ranges::find(types, g) == types.end()) types.push_back(g);
-  };
-  for (const auto& share : a.where) add(c.nodes[share.node].gpu);
-  for (const auto& p : a.plans)
-    for (const auto g : p.gpu_types) add(g);
+  for (const auto& share : a.where) types.push_back(c.nodes[share.node].gpu);
+  for (const auto& p : a.plans) types.insert(types.end(), p.gpu_types.begin(), p.gpu_types.end());
   return planners::guesses_about(c, job, types);
 }
 
