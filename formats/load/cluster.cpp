@@ -8,6 +8,7 @@
 #include "formats/parse/reader.hpp"
 #include "messages/admission/admission.hpp"
 #include "messages/base/refuse.hpp"
+#include "messages/domain/gpu_guess.hpp"
 
 namespace troupe::formats {
 
@@ -260,7 +261,7 @@ class cluster_loader {
       if (!gpu) return found_.add(v.key_lines[i], "gpus", gpu.error().text);
       auto& type = out_.gpus[*gpu];
       map_reader one{found_, v.items[i], inside("gpus", v.keys[i])};
-      one.read("efficiency", type.efficiency, {0, 1, true});
+      if (one.read("efficiency", type.efficiency, {0, 1, true})) set_given_efficiency(type);
       one.read("fp32_efficiency", type.fp32_efficiency, {0, 1, true});
       one.read("kernel_us", type.kernel_us, {0, 1e6});
       one.read("price_per_hour", type.price_per_hour, {0, 1e6});

@@ -4,6 +4,7 @@
 #include "harness/published_products.hpp"
 #include "harness/published_runs.hpp"
 #include "harness/source_dir.hpp"
+#include "planners/cost/guesses.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -109,6 +110,31 @@ TEST_CASE("GPU types are as fast against each other as one library's large produ
     compared.insert(r.gpu);
   }
   CHECK(compared == std::set<std::string>{"A100-80GB", "B200-192GB", "H200-141GB", "L40S"});
+}
+
+TEST_CASE("a speed that nobody measured is called a guess until somebody has") {
+  cluster c;
+  c.gpus = catalogue();
+  const auto type_of = [&](const char* name) -> gpu_type& {
+    return *std::ranges::find(c.gpus, name, &gpu_type::name);
+  };
+  job_spec job;
+  for (const auto* measured : {"H100-80GB", "A100-40GB", "A6000", "L40S", "H200-141GB", "T4"})
+    CHECK_FALSE(planners::rests_on_guess(job, type_of(measured)));
+  for (const auto* guessed : {"L4", "A40", "A10", "GH200-96GB", "MI300X-192GB"})
+    CHECK(planners::rests_on_guess(job, type_of(guessed)));
+  const auto l4 = static_cast<gpu_index>(&type_of("L4") - c.gpus.data());
+  const auto said = planners::guesses_about(c, job, {0, l4});
+  REQUIRE(said.size() == 1);
+  CHECK(said[0].starts_with("the speed of L4 is a guess"));
+  auto timed = job;
+  timed.train.emplace().costs.resize(1);
+  CHECK_FALSE(planners::rests_on_guess(timed, type_of("L4")));
+  auto whole = type_of("L4");
+  whole.kernel_us = 0;
+  CHECK_FALSE(planners::rests_on_guess(job, whole));
+  set_given_efficiency(type_of("L4"));
+  CHECK_FALSE(planners::rests_on_guess(job, type_of("L4")));
 }
 
 TEST_CASE("constants are chosen by the first of llm-foundry's runs of each kind, and by no other") {

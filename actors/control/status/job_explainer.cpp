@@ -15,6 +15,7 @@
 #include "messages/base/find_in.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/cost/batch_split.hpp"
+#include "planners/cost/guesses.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/plan_text.hpp"
 #include "planners/plans/plan_worth.hpp"
@@ -307,6 +308,13 @@ std::vector<std::string> job_explainer::placement_of(const job_record& j) const 
   auto why = explain_nodes(s_.cluster, *j.spec, j.how, j.where, *note, has_rule,
                            l ? l->granted.after : std::nullopt);
   out.insert(out.end(), std::make_move_iterator(why.begin()), std::make_move_iterator(why.end()));
+  // Its first measured iterations replace the guess.
+  const auto* measured = find_in(s_.progress, j.id);
+  if (is_serving(*j.spec) || (measured && measured->iteration_s > 0)) return out;
+  std::vector<gpu_index> types;
+  for (const auto& share : j.where) types.push_back(s_.cluster.nodes[share.node].gpu);
+  for (auto& guess : planners::guesses_about(s_.cluster, *j.spec, types))
+    out.push_back(std::move(guess));
   return out;
 }
 

@@ -10,6 +10,7 @@
 #include "formats/parse/reader.hpp"
 #include "messages/domain/device_kind.hpp"
 #include "messages/domain/schedules.hpp"
+#include "planners/cost/guesses.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/model/job_memory.hpp"
 #include "planners/plans/explicit_plan.hpp"
@@ -149,6 +150,13 @@ class estimate_verb final : public verb {
 
   static std::string gpu_of(const cluster& c, const plan_stage& s) { return c.gpus[*s.gpu].name; }
 
+  static std::vector<std::string> guesses_of(const cluster& c, const job_spec& job,
+                                             const plan& how) {
+    std::vector<gpu_index> types;
+    for (const auto& s : how.stages) types.push_back(*s.gpu);
+    return planners::guesses_about(c, job, types);
+  }
+
   static json document(const cluster& c, const job_spec& job, const estimated_plan& a) {
     json stages = json::array();
     const auto& how = a.plan.how;
@@ -188,6 +196,7 @@ class estimate_verb final : public verb {
             {"microbatches", how.microbatches},
             {"rows_per_microbatch", how.rows},
             {"stages", stages},
+            {"guesses", guesses_of(c, job, how)},
             {"reason", a.why_not ? json(a.why_not->text) : json()}};
   }
 
@@ -209,6 +218,7 @@ class estimate_verb final : public verb {
     out.line("{} per iteration ({} by the closed form), {:.3g} samples/s, {:.2f} per hour.",
              duration_text(a.simulated.iteration_s), duration_text(a.closed.iteration_s),
              a.simulated.samples_per_s, a.simulated.cost_per_hour);
+    for (const auto& guess : guesses_of(c, job, how)) out.line("Note: {}.", guess);
   }
 
   std::string job_, cluster_, profile_, schedule_;
