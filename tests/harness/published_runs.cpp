@@ -244,9 +244,10 @@ expected<double> predicted_s(const published_run& r, std::span<const gpu_type> c
 bool differ_in_gpu_alone(const published_run& a, const published_run& b) {
   const auto key = [](const published_run& r) {
     const auto& m = r.model;
-    return std::tuple{r.source, m.layers,  m.hidden,       m.sequence, r.precision == "mixed",
-                      r.rows,   r.data,    r.microbatches, r.tensor,   r.pipeline,
-                      r.nodes,  r.kernels, r.checkpointing};
+    return std::tuple{r.source,      m.layers,  m.hidden,        m.sequence, r.precision == "mixed",
+                      r.rows,        r.data,    r.microbatches,  r.tensor,   r.pipeline,
+                      r.nodes,       r.kernels, r.checkpointing, r.context,  r.lora_rank,
+                      r.chunked_loss};
   };
   return a.gpu != b.gpu && key(a) == key(b);
 }

@@ -6,6 +6,7 @@
 #include "harness/published_runs.hpp"
 #include "harness/scratch.hpp"
 #include "harness/source_dir.hpp"
+#include "messages/domain/link_cost.hpp"
 #include "planners/cost/overlap.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/model/declared_memory.hpp"
@@ -68,6 +69,7 @@ cluster two_nodes() {
 
 job_spec described(std::uint32_t batch) {
   auto job = sample::job(sample::gpt("even", 1024, 8, 16, 512, 512), batch);
+  job.model.tied_head = false;
   job.kernels = "flash";
   job.memory.emplace();
   return job;
@@ -242,7 +244,8 @@ TEST_CASE("keys and values go around beside attention, and only what is longer i
   w.rows = 0.5, w.kernels.attention_flops = 8e12;
   const context_ring slow{2, {"", 8, 0}, 1}, fast{2, {"", 8e6, 0}, 1};
   // Keys and values of half of 512 tokens, 1,024 numbers each, over 1 GB/s.
-  const double hop_s = 2 * 2 * 1024 * 256 / 1e9, attention_s = 0.5 * 1e12 / 50e12 / 2;
+  const double hop_s = 2 * 2 * 1024 * 256 / 1e9, rate = kernel_constants{}.flash_speed * 50e12,
+               attention_s = 0.5 * 1e12 / rate / 2;
   CHECK(context_ring_s(job, gpu, w, 8, fast) == 0);
   CHECK(context_ring_s(job, gpu, w, 8, {2, {"", 0.8, 0}, 1}) ==
         Approx(8 * std::max(0.0, 10 * hop_s - attention_s)));
