@@ -38,6 +38,7 @@ expected<std::vector<gpu_type>> load_catalogue(const std::filesystem::path& file
     map.read("price_per_hour", t.price_per_hour, {0, 1e6});
     map.read("compute_capability", t.compute_capability, {0, 100});
     map.read("tf32_tflops", t.tf32_tflops, {0, 1e6});
+    map.read("fp8_tflops", t.fp8_tflops, {0, 1e6, true});
     map.read("fp32_efficiency", t.fp32_efficiency, {0, 1, true});
     // Files have the default; in a struct made by code 0 keeps the plain formula.
     t.kernel_us = default_kernel_us;

@@ -9,6 +9,7 @@
 #include "formats/parse/reader.hpp"
 #include "messages/admission/admission.hpp"
 #include "messages/base/refuse.hpp"
+#include "messages/domain/gpu_guess.hpp"
 
 namespace troupe::formats {
 
@@ -100,6 +101,8 @@ class cluster_loader {
     map.read_whole<std::uint32_t>("count", count, 1, max_nodes);
     n.intra = read_link(map, "intra", true);
     n.inter = read_link(map, "inter", false);
+    std::uint32_t domain = 0;  // nodes of it
+    map.read_whole<std::uint32_t>("nvlink_domain", domain, 1, max_nodes);
     map.read("emulate_speed", n.emulate_speed, range{0, 1, true});
     const auto addresses = read_addresses(map, count);
     map.finish();
@@ -109,9 +112,12 @@ class cluster_loader {
       map.fail("count", "more than {} nodes in one cluster", max_nodes);
     if (!found_.good()) return;
     const auto group = n.name;
+    const auto first_domain = domains_;
+    if (domain > 0) domains_ += (count + domain - 1) / domain;
     for (std::uint32_t i = 0; i < count && found_.good(); ++i) {
       if (count > 1) n.name = fmt::format("{}-{}", group, i);
       if (!addresses.empty()) n.address = addresses[i];
+      if (domain > 0) n.nvlink_domain = first_domain + i / domain;
       claim(map, n.name, "node");
       out_.nodes.push_back(n);
     }
@@ -237,7 +243,7 @@ class cluster_loader {
       if (!gpu) return found_.add(v.key_lines[i], "gpus", gpu.error().text);
       auto& type = out_.gpus[*gpu];
       map_reader one{found_, v.items[i], inside("gpus", v.keys[i])};
-      one.read("efficiency", type.efficiency, {0, 1, true});
+      if (one.read("efficiency", type.efficiency, {0, 1, true})) set_given_efficiency(type);
       one.read("fp32_efficiency", type.fp32_efficiency, {0, 1, true});
       one.read("kernel_us", type.kernel_us, {0, 1e6});
       one.read("price_per_hour", type.price_per_hour, {0, 1e6});
@@ -284,7 +290,8 @@ class cluster_loader {
   std::vector<std::string> gpu_names_;
   std::filesystem::path directory_;  // the file's
   std::map<std::string, std::string>
-      names_;  // of hosts and datacenters, and their places in the file
+      names_;                  // of hosts and datacenters, and their places in the file
+  std::uint32_t domains_ = 0;  // NVLink domains that are numbered
   cluster out_;
 };
 

@@ -218,7 +218,9 @@ std::optional<objection> check_model_of(const job_spec& job) {
   if (job.train && !job.train->program && !is_simulated(job.train->device) && m.family != "gpt")
     return failure("train", "'{}' is of family {}; the built-in trainer trains gpt", shown(m.name),
                    m.family);
-  const auto pipelines = std::max(job.pipeline.data_parallel, 1u);
+  // Those that divide the sequences have the same samples.
+  const auto pipelines =
+      std::max(job.pipeline.data_parallel / context_parallel_of(job.pipeline), 1u);
   if (const auto rows = job.pipeline.rows; rows > 0) {
     if (job.pipeline.microbatches || job.microbatches)
       return failure("pipeline", "rows and microbatches exclude each other; give one of them");
@@ -257,6 +259,30 @@ std::optional<objection> check_pipeline(const job_spec& job) {
     return failure("microbatches", "found {}, but pipeline.microbatches is {}; give one of them",
                    *job.microbatches, job.pipeline.microbatches);
   return job.slots ? std::nullopt : check_model_of(job);
+}
+
+/// Techniques that the cost model knows, so that others' trainings can be described, and that
+/// neither the built-in trainer nor programs' stages have.
+std::optional<objection> check_estimate_only(const job_spec& job) {
+  const auto& w = job.pipeline;
+  const auto context = context_parallel_of(w);
+  if (job.slots && (w.context_parallel || w.overlap))
+    return failure("pipeline", "{} applies to a model, and a slots job has none",
+                   w.context_parallel ? "context_parallel" : "overlap");
+  if (w.data_parallel % context != 0)
+    return failure("pipeline", "context_parallel ({}) must divide data_parallel ({})", context,
+                   w.data_parallel);
+  const bool is_real = is_program(job) || (job.train && !is_simulated(job.train->device));
+  if (!is_real) return {};
+  constexpr auto why =
+      "for estimates and train.device: sim only: no training here has it, neither the built-in nor "
+      "a program's";
+  if (job.memory && is_fp8(*job.memory))
+    return failure("precision", "found fp8, expected mixed, bf16, fp32 or tf32: fp8 is {}", why);
+  if (w.virtual_stages > 1) return failure("pipeline", "virtual_stages: {}", why);
+  if (context > 1) return failure("pipeline", "context_parallel: {}", why);
+  if (w.overlap.value_or(false)) return failure("pipeline", "overlap: {}", why);
+  return {};
 }
 
 /// No device of the built-in trainer has them.
@@ -449,9 +475,10 @@ std::string more_than_max_gpus(const job_spec& job) {
 std::optional<objection> objection_to(const job_spec& job) {
   if (auto p = check_leaves(job)) return objection{"", std::move(*p)};
   return first_of([&] { return check_keys(job); }, [&] { return check_serving(job); },
-                  [&] { return check_lending(job); }, [&] { return check_pipeline(job); },
-                  [&] { return check_abilities(job); }, [&] { return check_memory(job); },
-                  [&] { return check_stops(job); }, [&] { return objection_to_elastic(job); },
+                  [&] { return check_lending(job); }, [&] { return check_estimate_only(job); },
+                  [&] { return check_pipeline(job); }, [&] { return check_abilities(job); },
+                  [&] { return check_memory(job); }, [&] { return check_stops(job); },
+                  [&] { return objection_to_elastic(job); },
                   [&] { return objection_to_retries(job); }, [&] { return check_words(job); });
 }
 

@@ -109,6 +109,7 @@ const key_table<memory_options>& memory_keys() {
        word_list{checkpointings.begin(), checkpointings.end()}},
       {"micro_batch", &t::micro_batch, up_to(max_batch)},
       {"zero", &t::zero, range{0, 3}},
+      {"chunked_loss", &t::chunked_loss},
       {"fsdp"},
       {"lora"},
   };
@@ -214,6 +215,8 @@ key_table<pipeline_wish> pipeline_keys(bool study) {
       {"recompute"},
       {"rows", &t::rows, up_to(max_batch)},
       {"virtual_stages", &t::virtual_stages, up_to(1000)},
+      {"context_parallel", &t::context_parallel, up_to(max_tensor_parallel)},
+      {"overlap", &t::overlap},
       {"cut"},
       {"bubbles"},
   };

@@ -36,12 +36,13 @@ struct gpu_type {
   // Fixed loss of a matrix product: one that takes as long as this runs at half of the peak. 0:
   // estimates are FLOPs over efficiency alone, without bytes and floors.
   double kernel_us = 0;
+  std::optional<double> fp8_tflops{};  // dense, 8 bits; none: it has no FP8
   static constexpr std::size_t required = 11;
 
   double memory_bytes() const { return memory_gb * bytes_per_gb; }
   TROUPE_FIELDS(gpu_type, name, memory_gb, fp16_tflops, fp32_tflops, memory_gbytes_s, efficiency,
                 price_per_hour, source, quota, profile, compute_capability, tf32_tflops,
-                fp32_efficiency, kernel_us);
+                fp32_efficiency, kernel_us, fp8_tflops);
 };
 
 /// A link between GPUs of a node, or between nodes of a datacenter.
@@ -94,9 +95,13 @@ struct node {
   double emulate_speed = 1;
   /// It left the cluster file, and has no GPUs; what refers to it keeps its name.
   bool removed = false;
+  /// Nodes of a datacenter with the same number reach each other's GPUs over `intra`, as racks with
+  /// NVLink switches do; none: only its own GPUs.
+  std::optional<std::uint32_t> nvlink_domain{};
   static constexpr std::size_t required = 7;
 
-  TROUPE_FIELDS(node, name, datacenter, gpu, gpus, intra, inter, address, emulate_speed, removed);
+  TROUPE_FIELDS(node, name, datacenter, gpu, gpus, intra, inter, address, emulate_speed, removed,
+                nvlink_domain);
 };
 
 /// A place with one gateway; its nodes reach each other without crossing a WAN.

@@ -50,15 +50,22 @@ struct link_cost {
   bool operator==(const link_cost&) const = default;
 };
 
+/// Do the GPUs of two nodes of a datacenter reach each other over `intra`?
+inline bool shares_intra(const cluster& c, node_index a, node_index b) {
+  const auto& domain = c.nodes[a].nvlink_domain;
+  return a == b || (domain && domain == c.nodes[b].nvlink_domain &&
+                    c.nodes[a].datacenter == c.nodes[b].datacenter);
+}
+
 /// The link from a GPU of one node to one of another node of its datacenter, or of the same node:
 /// the one model for planners and simulated networks. Between nodes a tensor uses the sender's
-/// `inter`, which all GPUs of the node share, at the speed of the slower node; inside a node the
-/// sending GPU's own `intra`. `flows`: GPUs that send the tensor together.
+/// `inter`, which all GPUs of the node share, at the speed of the slower node; inside a node or an
+/// NVLink domain the sending GPU's own `intra`. `flows`: GPUs that send the tensor together.
 inline link_cost link_cost_between(const cluster& c, node_index from, node_index to,
                                    std::uint32_t flows = 1) {
   static const link unlisted{"", unlisted_lan_gbps, unlisted_lan_latency_us};
   link_cost w;
-  if (from == to) {
+  if (shares_intra(c, from, to)) {
     const auto& l = c.nodes[from].intra;
     if (l.gbps > 0) w = {1 / (l.max_gbps() * 1e9 / 8), l.latency_us * 1e-6};
     if (l.has_rates()) w.flows = flows, w.ends = {&l, &l};

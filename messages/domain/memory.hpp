@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "messages/base/fields.hpp"
@@ -10,7 +11,7 @@ namespace troupe {
 
 // Valid values of the keys below.
 inline const std::array<std::string, 5> optimizers{"adam", "adamw", "adam8bit", "momentum", "sgd"};
-inline const std::array<std::string, 4> precisions{"mixed", "bf16", "fp32", "tf32"};
+inline const std::array<std::string, 5> precisions{"mixed", "bf16", "fp32", "tf32", "fp8"};
 inline const std::array<std::string, 3> checkpointings{"none", "selective", "full"};
 inline const std::array<std::string, 2> lora_target_names{"attention", "all"};
 
@@ -19,21 +20,32 @@ inline const std::array<std::string, 2> lora_target_names{"attention", "all"};
 struct memory_options {
   double gb = 0;          // GB per GPU, as known to the user; 0: predicted
   std::string optimizer;  // `adam`, `adamw`, `adam8bit`, `momentum`, `sgd`; empty: `adamw`
-  std::string precision;  // `mixed`, `bf16`, `fp32`, `tf32`; empty: `mixed`
+  /// `mixed`, `bf16`, `fp32`, `tf32`; empty: `mixed`. `fp8`, for estimates: mixed, with the layers'
+  /// products in 8 bits.
+  std::string precision;
   /// ZeRO stage, 0 to 3: the states that are sharded over the data-parallel ranks.
   std::uint32_t zero = 0;
   std::string checkpointing;      // of activations: `none`, `selective`, `full`; empty: `none`
   std::uint32_t lora_rank = 0;    // 0: all parameters are trained
   std::string lora_targets;       // `attention`, `all`; empty: `all`
   std::uint32_t micro_batch = 0;  // samples a GPU has in flight; 0: by the job's microbatches
+  /// The head and the loss go through a micro-batch in chunks of tokens, and never have all of its
+  /// logits; none: they have.
+  std::optional<bool> chunked_loss{};
+  static constexpr std::size_t required = 8;
 
   TROUPE_FIELDS(memory_options, gb, optimizer, precision, zero, checkpointing, lora_rank,
-                lora_targets, micro_batch);
+                lora_targets, micro_batch, chunked_loss);
 };
 
 /// Does every number have four bytes?
 inline bool is_single(const memory_options& o) {
   return o.precision == "fp32" || o.precision == "tf32";
+}
+
+/// Are the layers' products in 8 bits?
+inline bool is_fp8(const memory_options& o) {
+  return o.precision == "fp8";
 }
 
 }  // namespace troupe

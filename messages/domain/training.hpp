@@ -109,12 +109,22 @@ struct pipeline_wish {
   // With `recompute`: every stage keeps each layer's input, and its backward repeats the forward of
   // one layer after the other. For estimates, studies and programs. None: not so.
   std::optional<bool> recompute_layers{};
+  // Pipelines that divide each sequence among them (context parallelism); none: one. For estimates.
+  std::optional<std::uint32_t> context_parallel{};
+  // Collectives of GPUs that share a stage, messages between stages and sums of gradients run
+  // beside the work that does not need them. For estimates; none: each waits for the one before.
+  std::optional<bool> overlap{};
   static constexpr std::size_t required = 8;
 
   TROUPE_FIELDS(pipeline_wish, stages, data_parallel, microbatches, stages_per_datacenter,
                 max_in_flight, connections, tensor_parallel, recompute, rows, cut, virtual_stages,
-                bubbles, recompute_layers);
+                bubbles, recompute_layers, context_parallel, overlap);
 };
+
+/// Pipelines among which each sequence is divided; 1: it is not.
+inline std::uint32_t context_parallel_of(const pipeline_wish& w) {
+  return w.context_parallel.value_or(1);
+}
 
 inline bool recomputes_layers(const pipeline_wish& w) {
   return w.recompute_layers.value_or(false);

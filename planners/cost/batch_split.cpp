@@ -19,8 +19,11 @@ pipeline_costs costs_in_slots(const job_spec& job) {
 // which Crius (section 5.1) and this project follow where the job leaves it open.
 batch_split split_batch(const job_spec& job, std::uint32_t stages, std::uint32_t pipelines) {
   if (job.slots) return {std::max(job.pipeline.microbatches, 1u), 1};
-  if (pipelines == 0 || job.global_batch % pipelines != 0) return {};
-  const auto each = job.global_batch / pipelines;
+  // Pipelines that divide the sequences have the same samples.
+  const auto context = context_parallel_of(job.pipeline);
+  if (pipelines == 0 || pipelines % context != 0) return {};
+  if (job.global_batch % (pipelines / context) != 0) return {};
+  const auto each = job.global_batch / (pipelines / context);
   if (const auto rows = job.pipeline.rows; rows > 0) {
     if (each % rows != 0) return {};
     return {each / rows, rows};
@@ -44,7 +47,8 @@ stage_load load_of(const job_spec& job, const batch_split& split, std::uint32_t 
   stage_load load{split.rows, in_flight(job, split, behind), max_bytes, job.pipeline.recompute};
   if (!is_on_engine(job) && !job.memory) return load;
   if (const auto samples = std::uint64_t{split.microbatches} * split.rows; samples > 0)
-    load.pipelines = static_cast<std::uint32_t>(job.global_batch / samples);
+    load.pipelines =
+        static_cast<std::uint32_t>(job.global_batch / samples) * context_parallel_of(job.pipeline);
   // The last stage goes back as soon as it has gone forward, except under gpipe.
   if (is_on_engine(job) && behind == 0 && job.train->schedule != "gpipe") load.held = 1;
   return load;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "planners/cost/overlap.hpp"
 #include "planners/cost/tensor_routes.hpp"
 
 namespace troupe::planners {
@@ -32,10 +33,35 @@ void exchange_norms(std::vector<double>& ready_s, const timed_plan& t) {
   }
 }
 
+/// The same where sums run beside the last steps: a stage's sums as they are ready, without other
+/// stages' on the same link, and the update after them.
+double end_of_overlapped_s(const timed_plan& t, const job_spec& job,
+                           const std::vector<double>& last_backward_s) {
+  const auto& shape = t.shape;
+  // Where each pipeline updates its share, the gradients are scattered before and the weights
+  // gathered after: half of a sum each.
+  const bool shared = job.memory && job.memory->zero > 0;
+  double end = 0;
+  for (std::size_t i = 0; i < t.times.stages.size(); ++i) {
+    const auto s = static_cast<std::uint32_t>(i % shape.stages);
+    const auto& k = t.times.stages[i];
+    sum_window w;
+    w.parts = std::max(1U, job.pipeline.virtual_stages);
+    w.in_order = std::min(shape.microbatches, shape.stages);
+    w.step_s = k.backward;
+    double left_s = left_of_sum_s(shared ? k.exchange / 2 : k.exchange, w);
+    w.step_s = k.forward;
+    if (shared) left_s += left_of_sum_s(k.exchange / 2, w);
+    end = std::max(end, last_backward_s[s] + left_s + k.norms + k.update);
+  }
+  return end;
+}
+
 }  // namespace
 
-double end_of_sums_s(const timed_plan& t, const std::vector<double>& last_backward_s,
-                     bool lower_bound) {
+double end_of_sums_s(const timed_plan& t, const job_spec& job,
+                     const std::vector<double>& last_backward_s, bool lower_bound) {
+  if (job.pipeline.overlap.value_or(false)) return end_of_overlapped_s(t, job, last_backward_s);
   const auto& shape = t.shape;
   std::vector<double> free_s(t.times.links, 0.0), ready_s(t.times.stages.size());
   for (auto s = shape.stages; s-- > 0;)

@@ -7,11 +7,21 @@
 #include "messages/domain/job.hpp"
 #include "messages/domain/plan.hpp"
 
+// Estimates that rest on a figure which nobody has measured, so that whoever reads them knows
+// (docs/planners/cost_model.md, "GPU types"). Each is a sentence without a full stop.
+
 namespace troupe::planners {
 
-/// What an estimate of a job on these GPUs rests on that nobody has measured there: a sentence for
-/// each kind of node, which says what to measure. A node with one GPU of the job has no
-/// all-reduces.
+/// Is the speed that the cost model gives the job on this type a guess? Not if it was measured, for
+/// this job or by a profile, nor if whole trainings' efficiencies were (kernel_us 0).
+bool rests_on_guess(const job_spec& job, const gpu_type& gpu);
+
+/// One for each type of `types`, which may repeat, whose speed is a guess, and one for each kind of
+/// node of `where` whose all-reduces are: a node with one GPU of the job has none.
+std::vector<std::string> guesses_of(const cluster& c, const job_spec& job,
+                                    const std::vector<gpu_index>& types, const allocation& where);
+
+/// Of a job that has these GPUs.
 std::vector<std::string> guesses_of(const cluster& c, const job_spec& job, const allocation& where);
 
 }  // namespace troupe::planners

@@ -18,13 +18,15 @@ struct kernel_constants {
   // Numbers read and written per number that a layer outputs (n_s): in parts that the GPUs of a
   // layer divide, and in parts that each of them has whole. `flash_share` of them with fused
   // layers.
-  double divided_passes = 15, whole_passes = 3, flash_share = 0.3;
+  double divided_passes = 15, whole_passes = 3, flash_share = 0.4;
   double eager_matrix_passes = 4, matrix_passes = 3;  // n_m: over attention's matrix, forward
   double flash_recompute = 0.5;  // share of attention's forward that backward repeats
-  double logit_bytes = 4;        // moved per logit, forward
-  // The same if each operation of the loss reads and writes all logits: a third of what forward and
-  // backward move (the page counts them).
-  double loss_by_operations_bytes = 52.0 / 3;
+  // FlashAttention's rate, relative to that of large products; and on GPUs whose products use
+  // instructions of warp groups, which FlashAttention 2 does not (compute capability 9 and 10).
+  double flash_speed = 0.95, warp_share = 0.629;
+  // Moved per logit, forward: a third of what forward and backward move by PyTorch's loss, and if
+  // each operation of the loss reads and writes all logits (the page counts them).
+  double loss_bytes = 32.0 / 3, loss_by_operations_bytes = 52.0 / 3;
   // L: host time to launch a product and the operations around it, forward.
   double eager_launch_us = 270, launch_us = 70;
   // Time of an update beside its bytes: per product of the model, or in all.
@@ -36,6 +38,8 @@ struct kernel_constants {
 /// half precision by default.
 double flops_s(const gpu_type& gpu);
 double flops_s(const job_spec& job, const gpu_type& gpu);
+/// The rate of attention's products, FLOP/s: in half precision where others are in 8 bits.
+double attention_flops_s(const job_spec& job, const gpu_type& gpu);
 
 /// One GPU's work in an iteration.
 struct gpu_work {
@@ -44,6 +48,7 @@ struct gpu_work {
   double tensor = 1;      // t: GPUs that share the layers
   double rows = 1;        // samples per micro-batch
   kernel_counts kernels;  // of the layers, shared or not; logits: its own
+  double head_flops = 0;  // the head's part of `flops`
 };
 
 struct kernel_times {
@@ -59,6 +64,10 @@ kernel_times time_kernels(const job_spec& job, const gpu_type& gpu, const gpu_wo
 /// L in seconds: host time to launch a product and the operations around it; 0 for a type without
 /// kernel_us.
 double launch_s(const job_spec& job, const gpu_type& gpu);
+
+/// Does a recomputation end before each layer's last product, whose output no backward needs? That
+/// of PyTorch does; without kernel_us a forward is its FLOPs, all of them.
+bool stops_early(const job_spec& job, const gpu_type& gpu);
 
 /// The share of a link's rate that all-reduces inside a node reach, if there is no measurement.
 double ring_share(const gpu_type& gpu);

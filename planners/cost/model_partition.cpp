@@ -215,7 +215,7 @@ struct piece_work {
 /// By the profile's times if it has the program's layers, else by FLOPs.
 piece_work work_of(const job_spec& job, const model_chain& chain, std::uint32_t tensor,
                    std::uint32_t rows, const gpu_type& gpu) {
-  const auto how = timed_recomputation_of(job);
+  const auto how = recomputation_of(job);
   const bool spares_last = how == recomputation::stages;
   const auto* profile = has_program_layers(job.model) ? profile_of(job, gpu) : nullptr;
   piece_work w;

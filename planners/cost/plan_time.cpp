@@ -21,7 +21,8 @@ expected<batch_split> batch_of(const job_spec& job, const plan& how) {
   const auto split = how.microbatches > 0
                          ? batch_split{how.microbatches, how.rows}
                          : split_batch(job, how.pipeline_parallel, how.data_parallel);
-  const auto samples = std::uint64_t{how.data_parallel} * split.microbatches * split.rows;
+  const auto samples = std::uint64_t{how.data_parallel} * split.microbatches * split.rows /
+                       context_parallel_of(job.pipeline);
   if (split.microbatches > 0 && (job.slots || samples == job.global_batch)) return split;
   return refuse(reason::kind::invalid,
                 "global batch {} is not divisible by {} pipelines x micro-batches",
@@ -60,7 +61,8 @@ class timer {
     if (p > 0) {
       const auto& n = c_.nodes[node];
       const auto& other = c_.nodes[at().at(p - 1, s).node];
-      if (n.gpu == other.gpu && n.intra == other.intra && n.emulate_speed == other.emulate_speed)
+      if (n.gpu == other.gpu && n.intra == other.intra && n.inter == other.inter &&
+          n.gpus == other.gpus && n.emulate_speed == other.emulate_speed)
         return costs(p - 1, s);
     }
     return costs_on_node(c_, node, job_, at().parts, s, out_.batch.rows, pipelines_);
@@ -96,7 +98,7 @@ class timer {
     shape.pipelines = pipelines_;
     shape.microbatches = out_.batch.microbatches;
     shape.stages_of_datacenter = at().stages_of_datacenter;
-    shape.recompute = timed_recomputation_of(job_) == recomputation::stages;
+    shape.recompute = recomputation_of(job_) == recomputation::stages;
     shape.costs = slowest_costs();
     shape.cell = cell_of(shape.costs, shape.pipelines);
     if (job_.pipeline.max_in_flight) shape.max_in_flight = job_.pipeline.max_in_flight;
@@ -112,7 +114,7 @@ class timer {
       for (std::uint32_t s = 0; s < at().stages; ++s) t.routes.push_back(routes.of(p, s));
     for (std::uint32_t s = 0; s < at().stages; ++s) t.lan[s] = routes.hop_s(s);
     t.links = routes.links();
-    if (divides_words(job_)) put_messages_into_steps();
+    if (divides_words(job_) && !job_.pipeline.overlap.value_or(false)) put_messages_into_steps();
   }
   /// A program's stage sends a message and waits for one before its host launches the next step, as
   /// in Megatron-LM's 1F1B (docs/planners/cost_model.md, "Stages"). So the transfer and the launch
@@ -316,7 +318,7 @@ std::vector<double> delays_s(const timed_plan& t) {
 // updates that backwards do not hide. With `v` parts of the model per stage, filling and draining
 // take 1/v as long, and tensors are sent v times as often (Narayanan et al., section 2.2); there
 // the rounds are not bounded.
-double closed_form_s(const timed_plan& t, double v, bool lower_bound) {
+double closed_form_s(const timed_plan& t, const job_spec& job, double v, bool lower_bound) {
   const auto& shape = t.shape;
   const double m = shape.microbatches;
   const auto send_s = [&](std::uint32_t s) {
@@ -359,7 +361,7 @@ double closed_form_s(const timed_plan& t, double v, bool lower_bound) {
     last_backward_s.push_back(longest - backwards);
     backwards += shape.at(s).backward / v + (s + 1 < shape.stages ? send_s(s) : 0);
   }
-  return end_of_sums_s(t, last_backward_s, lower_bound);
+  return end_of_sums_s(t, job, last_backward_s, lower_bound);
 }
 
 /// Times the plan's first pipelines, with the peers that they have among all
@@ -441,12 +443,15 @@ expected<iteration_estimate> evaluate(const cluster& c, const job_spec& job,
   const auto& shape = timed.shape;
   if (f == fidelity::closed || f == fidelity::lower_bound) {
     const auto parts = std::max(1U, job.pipeline.virtual_stages);
-    e.iteration_s = closed_form_s(timed, parts, f == fidelity::lower_bound && parts == 1);
+    e.iteration_s = closed_form_s(timed, job, parts, f == fidelity::lower_bound && parts == 1);
   } else {
     if (job.pipeline.virtual_stages > 1)
       return refuse(reason::kind::invalid,
                     "virtual_stages is for estimates: a stage of the built-in trainer has one part "
                     "of the model");
+    if (job.pipeline.overlap.value_or(false))
+      return refuse(reason::kind::invalid,
+                    "overlap is for estimates: no schedule here has sums beside steps");
     const auto made = schedule_pipeline(shape, schedule_name(job));
     if (!made) return refuse(made.error());
     e.iteration_s = simulated_iteration_s(*made, timed.times);

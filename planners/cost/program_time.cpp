@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "planners/cost/node_sums.hpp"
+#include "planners/cost/overlap.hpp"
 #include "planners/cost/profile.hpp"
 #include "planners/cost/slowest_link.hpp"
 #include "planners/model/declared_memory.hpp"
@@ -18,6 +19,7 @@ struct topology {
   double profiled_s = 0;  // an iteration's work on the slowest GPU with a profile, alone
   double cost_per_hour = 0;
   std::uint32_t largest_share = 0;
+  std::size_t nodes = 1, datacenters = 1;
   bool one_node = true, one_datacenter = true;
   slowest_link intra, inter;      // inter: between nodes
   slowest_link inter_datacenter;  // between nodes of one datacenter
@@ -44,8 +46,16 @@ void limit_by_wan(topology& t, const cluster& c, std::uint32_t a, std::uint32_t 
 struct replica {
   double microbatches = 1, rows = 1;
   gpu_work work;
-  double backward = 2;
+  double backward = 2;  // forwards of a backward, without those that are computed again
+  bool again = false;   // are all layers computed again?
 };
+
+kernel_times times_of(const job_spec& job, const gpu_type& gpu, const replica& r) {
+  auto t = time_kernels(job, gpu, r.work, r.backward);
+  // Without kernel_us a program's efficiency is that of whole forwards.
+  if (r.again) t.backward_s += layers_again_s(job, gpu, r.work, gpu.kernel_us > 0);
+  return t;
+}
 
 void slow_to(kernel_times& slowest, const kernel_times& t) {
   slowest.forward_s = std::max(slowest.forward_s, t.forward_s);
@@ -63,7 +73,7 @@ topology topology_of(const cluster& c, const job_spec& job, const replica& r,
     if (const double alone_s = profiled_iteration_s(job, gpu, r.microbatches, r.rows); alone_s > 0)
       t.profiled_s = std::max(t.profiled_s, alone_s);
     else
-      slow_to(t.kernels, time_kernels(job, gpu, r.work, r.backward));
+      slow_to(t.kernels, times_of(job, gpu, r));
     t.cost_per_hour += share.gpus * price_per_hour(c, share.node);
     t.largest_share = std::max(t.largest_share, share.gpus);
     if (const auto* p = sums_profile_of(job, gpu)) t.sums.push_back(&p->copies.all_reduces);
@@ -78,8 +88,9 @@ topology topology_of(const cluster& c, const job_spec& job, const replica& r,
       datacenters.push_back(n.datacenter);
   }
   if (t.sums.size() != where.size()) t.sums.clear();
-  t.one_node = where.size() <= 1;
-  t.one_datacenter = datacenters.size() <= 1;
+  t.nodes = where.size(), t.datacenters = datacenters.size();
+  t.one_node = t.nodes <= 1;
+  t.one_datacenter = t.datacenters <= 1;
   t.inter = t.inter_datacenter;
   for (std::size_t i = 0; i < datacenters.size(); ++i)
     for (std::size_t j = 0; j < i; ++j) limit_by_wan(t, c, datacenters[i], datacenters[j], k);
@@ -126,19 +137,48 @@ double sum_in_node_s(double bytes, double members, const topology& t) {
   return slowest;
 }
 
+/// Latencies that a sharded program's micro-batch waits for. It gathers each layer's weights (with
+/// ZeRO-3 for the backward, too) and scatters its gradients, over a ring of k members each time,
+/// and NCCL's take k - 1 steps for that. Of the ring's hops each node has one to the next, and each
+/// datacenter.
+double exposed_latency_s(const job_spec& job, const topology& t, double members) {
+  const double collectives = job.memory->zero == 3 ? 3 : 2;
+  const double layers = job.model.operators.empty()
+                            ? job.model.layers
+                            : static_cast<double>(job.model.operators.size());
+  const double wide = t.one_datacenter ? 0 : static_cast<double>(t.datacenters);
+  const double between =
+      t.one_node ? 0 : std::max(0.0, std::min(static_cast<double>(t.nodes), members) - wide);
+  const double inside = std::max(0.0, members - between - wide);
+  return collectives * layers *
+         (inside * t.intra.latency_s + between * t.inter_datacenter.latency_s +
+          wide * t.inter.latency_s);
+}
+
+/// How much longer `work_s` takes as collectives of `whole_s` run beside it: they take a part of
+/// the GPU's multiprocessors and of its memory's bandwidth; never less than what is too long to be
+/// hidden.
+double beside_work_s(double whole_s, double work_s, const cost_constants& k) {
+  return std::max(k.hidden_share * whole_s, whole_s - work_s);
+}
+
 /// The fullest replica: ceil(B / d) samples, which all others wait for.
 replica replica_of(const job_spec& job, const plan& how, const model_shape& shape,
                    const cost_constants& k) {
   const double tensor = how.tensor_parallel;
-  const double samples = std::ceil(double{1} * job.global_batch / how.data_parallel);
+  const double context = context_parallel_of(job.pipeline);
+  const double samples = std::ceil(context * job.global_batch / how.data_parallel);
   replica r;
   r.microbatches =
       std::clamp(double{1} * job.microbatches.value_or(1), 1.0, std::max(samples, 1.0));
   r.rows = samples / r.microbatches;
-  r.backward = backward_forwards(job, k.backward);
+  r.backward = backward_of_weights(job, k.backward);
+  r.again = job.memory && job.memory->checkpointing == "full";
   const double trained = job.memory ? trained_parameters(job) : shape.parameters;
   const double shards = job.memory && job.memory->zero > 0 ? how.data_parallel : 1;
-  r.work = {shape.forward_flops / tensor, trained / tensor / shards, tensor, r.rows, shape.kernels};
+  r.work = {shape.forward_flops / tensor, trained / tensor / shards, tensor, r.rows / context,
+            shape.kernels};
+  r.work.head_flops = head_flops(job.model) / tensor;
   r.work.kernels.logits /= tensor;
   return r;
 }
@@ -153,7 +193,7 @@ iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, con
   const auto shape = shape_of(job.model);
   const double data = how.data_parallel, tensor = how.tensor_parallel;
   const auto r = replica_of(job, how, shape, k);
-  const double m = r.microbatches, b = r.rows;
+  const double m = r.microbatches;
   const auto t = topology_of(c, job, r, where, k);
 
   iteration_estimate e;
@@ -163,17 +203,19 @@ iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, con
   if (const double measured_s = t.profiled_s / tensor; measured_s > e.compute_s) {
     e.compute_s = measured_s;
     update_s = 0;  // it is in there
-    backward_s = measured_s * r.backward / (1 + r.backward) / m;
+    const double backward = backward_forwards(job, k.backward);
+    backward_s = measured_s * backward / (1 + backward) / m;
   }
   if (how.tensor_parallel > 1) {
     const auto span = span_of_groups(c, where, how.tensor_parallel, how.data_parallel);
     const auto& over = t.between(span.in_node, span.in_datacenter);
-    const double each = b * shape.reduced_bytes / std::max(shape.reduces, 1.0);
+    const double each = r.work.rows * shape.reduced_bytes / std::max(shape.reduces, 1.0);
     const double one_s = span.in_node ? sum_in_node_s(each, tensor, t)
                                       : ring_over_s(over, each, tensor, 1, t.largest_share);
     // Forward, again where it is recomputed, and backward.
-    const bool again = job.memory && job.memory->checkpointing == "full";
-    e.tensor_s = (again ? 3 : 2) * shape.reduces * m * one_s;
+    e.tensor_s = (r.again ? 3 : 2) * shape.reduces * m * one_s;
+    if (job.pipeline.overlap.value_or(false))
+      e.tensor_s = left_of_collective_s(e.tensor_s, e.compute_s - update_s, tensor);
   }
   if (how.data_parallel > 1) {
     // Each rank of the tensor groups has its own ring; those of one node share its outgoing link.
@@ -186,9 +228,13 @@ iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, con
     const auto& over = t.between(false, t.one_datacenter);
     const double whole = t.one_node ? sum_in_node_s(bytes, data, t)
                                     : ring_over_s(over, bytes, data, rings, t.largest_share);
-    e.data_s = std::max(0.0, whole - k.overlap * backward_s);
-    // Every micro-batch before the last one gathers, too, hidden behind its own work.
-    if (gathers) e.data_s += (m - 1) * std::max(0.0, whole - (e.compute_s - update_s) / m);
+    if (job.memory && job.memory->zero >= 2)
+      e.data_s = m * (beside_work_s(whole, (e.compute_s - update_s) / m, k) +
+                      exposed_latency_s(job, t, data));
+    else if (job.pipeline.overlap.value_or(false))
+      e.data_s = left_of_sum_s(whole, {1, 1, backward_s}, k);
+    else
+      e.data_s = std::max(0.0, whole - k.overlap * backward_s);
   }
   e.iteration_s = e.compute_s + e.tensor_s + e.data_s;
   e.samples_per_s = e.iteration_s > 0 ? job.global_batch / e.iteration_s : 0;

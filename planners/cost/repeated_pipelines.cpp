@@ -11,7 +11,8 @@ namespace {
 bool are_alike(const cluster& c, const node_share& a, const node_share& b) {
   const auto &x = c.nodes[a.node], &y = c.nodes[b.node];
   return a.gpus == b.gpus && x.gpu == y.gpu && x.datacenter == y.datacenter && x.intra == y.intra &&
-         x.inter == y.inter && x.emulate_speed == y.emulate_speed;
+         x.inter == y.inter && x.emulate_speed == y.emulate_speed &&
+         x.nvlink_domain == y.nvlink_domain;
 }
 
 }  // namespace
@@ -30,6 +31,8 @@ std::uint32_t repeated_pipelines(const cluster& c, const job_spec& job, const pl
   const auto full = std::lcm(gpus, node_gpus) / gpus;
   if (how.data_parallel < 4 * full || how.data_parallel % full != 0) return 0;
   if (where.size() * node_gpus != how.gpus()) return 0;
+  // Peers inside an NVLink domain are reached otherwise than those beyond it.
+  if (c.nodes[where.front().node].nvlink_domain) return 0;
   const bool even = std::ranges::all_of(how.stages, [&](const plan_stage& s) {
     return s.tensor_parallel == width && s.gpu == how.stages.front().gpu;
   });

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "planners/cost/overlap.hpp"
 #include "planners/cost/profile.hpp"
 #include "planners/model/declared_memory.hpp"
 #include "planners/model/job_device.hpp"
@@ -12,7 +13,7 @@ namespace troupe::planners {
 namespace {
 
 bool keeps_activations(const job_spec& job) {
-  return timed_recomputation_of(job) == recomputation::none;
+  return recomputation_of(job) == recomputation::none;
 }
 
 /// A stage as parts that profiles have. Pieces alternate: attention (even), MLP (odd).
@@ -39,6 +40,12 @@ bool set_times(stage_costs& c, const device_profile& profile, const job_spec& jo
   return s.with_sums;
 }
 
+/// The part of collectives of GPUs that share a stage that is not hidden, if the job overlaps them
+/// with the products they belong to: in as many pieces as there are GPUs.
+double collectives_s(const job_spec& job, double all_s, double work_s, std::uint32_t gpus) {
+  return job.pipeline.overlap.value_or(false) ? left_of_collective_s(all_s, work_s, gpus) : all_s;
+}
+
 /// GPUs that share a stage all-reduce once in every sublayer's forward and once in its backward: as
 /// measured, or as a ring. The forward's all-reduces have the transferred precision; a GPU's
 /// gradients are in half precision.
@@ -46,37 +53,46 @@ void add_sums(stage_costs& c, const job_spec& job, const gpu_type& gpu, const st
               std::uint32_t rows, double width, const link& inside) {
   const auto t = p.tensor_parallel;
   if (t <= 1) return;
+  const double part = 1.0 / context_parallel_of(job.pipeline);  // of each sequence
   const auto sums_s = [&](double each) {
     return p.count * node_sum_s(measured_sums(job, gpu), inside, gpu, ring_share(gpu), t,
-                                rows * p.output_bytes * each);
+                                part * rows * p.output_bytes * each);
   };
-  c.forward_s += sums_s(width);
-  if (c.recompute_s > 0) c.recompute_s += sums_s(width);
-  if (timed_recomputation_of(job) == recomputation::layers) c.backward_s += sums_s(width);
+  const double work_s = c.forward_s, backward_s = c.backward_s;
+  c.forward_s += collectives_s(job, sums_s(width), work_s, t);
+  if (c.recompute_s > 0) c.recompute_s += collectives_s(job, sums_s(width), work_s, t);
+  if (recomputation_of(job) == recomputation::layers)
+    c.backward_s += collectives_s(job, sums_s(width), work_s, t);
   constexpr double half = 2;
-  c.backward_s += sums_s(device_facts_of(job).bytes_per_value / half);
+  c.backward_s +=
+      collectives_s(job, sums_s(device_facts_of(job).bytes_per_value / half), backward_s, t);
+}
+
+/// The ring of keys and values, once in a forward, and twice in a backward: they go around again,
+/// and their gradients with them.
+void add_context_ring(stage_costs& c, const job_spec& job, const gpu_type& gpu,
+                      const gpu_work& work, const stage_part& p, const link& over) {
+  const double gpus = context_parallel_of(job.pipeline);
+  if (gpus <= 1) return;
+  const auto attentions = (p.first + p.count + 1) / 2 - (p.first + 1) / 2;
+  const double once_s = context_ring_s(job, gpu, work, attentions, {gpus, over, work.rows * gpus});
+  c.forward_s += once_s;
+  if (c.recompute_s > 0) c.recompute_s += once_s;
+  c.backward_s += 2 * once_s;
 }
 
 /// The work of each GPU of a stage. LoRA trains few parameters, and with ZeRO each pipeline updates
 /// a part of them.
 gpu_work work_of(const job_spec& job, const stage_part& p, std::uint32_t rows,
                  std::uint32_t pipelines) {
-  gpu_work w{p.flops, p.parameters, double{1} * p.tensor_parallel, double{1} * rows, p.kernels};
+  gpu_work w{p.flops, p.parameters, double{1} * p.tensor_parallel,
+             double{1} * rows / context_parallel_of(job.pipeline), p.kernels};
   if (!job.memory) return w;
+  if (p.last) w.head_flops = head_flops(job.model) / (divides_words(job) ? w.tensor : 1);
   if (job.memory->lora_rank > 0)
     w.parameters *= trained_parameters(job) / shape_of(job.model).parameters;
   if (job.memory->zero > 0) w.parameters /= pipelines;
   return w;
-}
-
-/// A forward of the stage's layers, without the head.
-double layers_again_s(const job_spec& job, const gpu_type& gpu, gpu_work w, bool head) {
-  if (head) {
-    w.flops -= head_flops(job.model) / (divides_words(job) ? w.tensor : 1);
-    w.kernels.products -= job.model.operators.empty() ? 1 : 0;
-    w.kernels.logits = 0;
-  }
-  return time_kernels(job, gpu, w, 0).forward_s;
 }
 
 double tied_parameters(const model& m) {
@@ -100,6 +116,20 @@ double exchanged_parameters(const job_spec& job, const stage_part& p) {
 }
 
 }  // namespace
+
+double layers_again_s(const job_spec& job, const gpu_type& gpu, gpu_work w, bool head) {
+  if (head) {
+    w.flops -= head_flops(job.model) / (divides_words(job) ? w.tensor : 1);
+    w.head_flops = 0;
+    w.kernels.products -= job.model.operators.empty() ? 1 : 0;
+    w.kernels.logits = 0;
+  }
+  if (stops_early(job, gpu)) {
+    w.flops -= w.kernels.last_flops / w.tensor;
+    w.kernels.products -= w.kernels.last_products;
+  }
+  return time_kernels(job, gpu, w, 0).forward_s;
+}
 
 double emulated_speed(const cluster& c, node_index node, const job_spec& job) {
   return device_facts_of(job).is_host_core ? c.nodes[node].emulate_speed : 1;
@@ -138,9 +168,10 @@ double ring_s(double bytes, double members, double bytes_s, double latency_s, do
 // from the model, as profiles have only times.
 stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu,
                            const std::vector<stage_part>& parts, std::uint32_t stage,
-                           std::uint32_t rows, const link& inside, std::uint32_t pipelines) {
+                           std::uint32_t rows, const link& inside, std::uint32_t pipelines,
+                           const link& context) {
   const auto stages = parts.size();
-  const auto how = timed_recomputation_of(job);
+  const auto how = recomputation_of(job);
   const bool last = stage + 1 == stages, recomputes = how == recomputation::stages && !last;
   if (job.slots)
     return {job.slots->forward, recomputes ? job.slots->recompute : 0, job.slots->backward};
@@ -162,7 +193,9 @@ stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu,
   }
   const double width = transferred_width(job, profile != nullptr);
   if (!has_sums) add_sums(c, job, gpu, p, rows, width, inside);
-  c.activation_bytes = static_cast<std::uint64_t>(std::llround(rows * p.output_bytes * width));
+  add_context_ring(c, job, gpu, work, p, context);
+  c.activation_bytes = static_cast<std::uint64_t>(
+      std::llround(rows * p.output_bytes * width / context_parallel_of(job.pipeline)));
   if (job.model.needs_norm.value_or(false)) c.norms_s = 0;
   c.gradient_bytes = static_cast<std::uint64_t>(
       std::llround(k.gradient_bytes * exchanged_parameters(job, p) * width));
@@ -184,8 +217,10 @@ stage_costs costs_on_node(const cluster& c, node_index node, const job_spec& job
                           const std::vector<stage_part>& parts, std::uint32_t stage,
                           std::uint32_t rows, std::uint32_t pipelines) {
   const auto& n = c.nodes[node];
-  auto costs =
-      costs_of_stage(job, device_of(job, c.gpus[n.gpu]), parts, stage, rows, n.intra, pipelines);
+  const auto ring =
+      context_link(n, parts[stage].tensor_parallel, context_parallel_of(job.pipeline));
+  auto costs = costs_of_stage(job, device_of(job, c.gpus[n.gpu]), parts, stage, rows, n.intra,
+                              pipelines, ring);
   slow_down(costs, emulated_speed(c, node, job));
   return costs;
 }

@@ -19,6 +19,8 @@ struct cost_constants {
   double backward = 2;        // FLOPs of a backward, in forwards
   double overlap = 0.5;       // share of the last micro-batch's backward that hides the all-reduce
   double gradient_bytes = 2;  // per parameter in an all-reduce
+  // Of a sharded program's gathers and scatters, what their hiding costs the work that hides them.
+  double hidden_share = 0.5;
   double wan_gbps = unlisted_wan_gbps;
   double wan_latency_us = unlisted_wan_rtt_ms * 1e3 / 2;
 };
@@ -36,11 +38,15 @@ gpu_type device_of(const job_spec& job, const gpu_type& gpu);
 /// Step times of a stage with these parts of the model; the last stage does not recompute. Measured
 /// times (train.costs) are used if they have as many stages. Transfers are in half precision;
 /// between stages of the built-in trainer in single precision. `inside`: the link of GPUs that
-/// share a stage. `pipelines`: how many share the update of a program's states (ZeRO).
+/// share a stage; `context`: of those that share sequences. `pipelines`: how many share the update
+/// of a program's states (ZeRO).
 stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu,
                            const std::vector<stage_part>& parts, std::uint32_t stage,
-                           std::uint32_t rows, const link& inside = {},
-                           std::uint32_t pipelines = 1);
+                           std::uint32_t rows, const link& inside = {}, std::uint32_t pipelines = 1,
+                           const link& context = {});
+/// A forward of the layers of this work once more, as far as their backward needs it. `head`: the
+/// work has the head, which is not computed again.
+double layers_again_s(const job_spec& job, const gpu_type& gpu, gpu_work work, bool head);
 /// Divides all times by an emulated speed.
 void slow_down(stage_costs& costs, double speed);
 /// The same on GPUs of one node, whose CPUs may be emulated as slower.

@@ -7,6 +7,7 @@
 #include "messages/domain/link_cost.hpp"
 #include "planners/cost/profile.hpp"
 #include "planners/model/job_device.hpp"
+#include "planners/model/job_memory.hpp"
 
 namespace troupe::planners {
 
@@ -56,7 +57,7 @@ double tensor_routes::hop_s(std::uint32_t s) const {
 
 std::uint32_t tensor_routes::link_of(std::uint32_t p, std::uint32_t s, node_index to) const {
   const auto i = p * layout_.stages + s;
-  return place(p, s).node == to ? i : cards_[i];
+  return shares_intra(c_, place(p, s).node, to) ? i : cards_[i];
 }
 
 lan_route tensor_routes::route(std::uint32_t p, std::uint32_t from, std::uint32_t to_pipeline,
@@ -88,9 +89,12 @@ std::uint64_t tensor_routes::summed_bytes(std::uint32_t p, std::uint32_t s) cons
 /// leaves the node.
 std::vector<peer_route> tensor_routes::peers(std::uint32_t p, std::uint32_t s) const {
   const double chunk = static_cast<double>(summed_bytes(p, s)) / pipelines_;
+  // Each of a program's GPUs that share the stage sums its own part, over the node's one card.
+  const double rings = divides_words(job_) ? layout_.parts[s].tensor_parallel : 1;
   std::vector<peer_route> all;
   const auto route_to = [&](std::uint32_t peer) -> peer_route& {
-    const auto w = route(p, s, peer, s, chunk);
+    const bool leaves = place(peer, s).node != place(p, s).node;
+    const auto w = route(p, s, peer, s, leaves ? rings * chunk : chunk);
     const auto at = std::ranges::find(all, w, &peer_route::route);
     return at != all.end() ? *at : all.emplace_back(peer_route{w, {}, 0});
   };

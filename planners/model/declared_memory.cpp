@@ -41,7 +41,7 @@ double samples_in_flight(const job_spec& job, std::uint32_t data) {
 }
 
 bool is_mixed(const memory_options& o) {
-  return o.precision.empty() || o.precision == "mixed";
+  return o.precision.empty() || o.precision == "mixed" || is_fp8(o);
 }
 
 /// Does PyTorch's autocast choose the precision of each operation? Then it keeps copies of the
@@ -58,11 +58,8 @@ struct layer_bytes {
   double rest = 0, matrices = 0;  // attention's matrices: what selective checkpointing drops
 };
 layer_bytes layer_of(const job_spec& job, double t) {
-  const auto& m = job.model;
-  const double s = m.sequence, h = m.hidden, a = m.heads;
-  const double divided = (16 + 8 * query_width(m) / h) / t;  // MLP and attention
-  const auto each = kept_by_kernels(job);
-  return {s * h * (2 * each.stream + divided), each.matrix * a * s * s / t};
+  const auto a = sublayer_of(job, true), b = sublayer_of(job, false);
+  return {a.kept.for_one_of(t) + b.kept.for_one_of(t), a.matrices / t};
 }
 
 /// Activations of all layers, for one sample, divided among `t` GPUs: all of them; all but
@@ -78,16 +75,30 @@ double activation_bytes(const job_spec& job, double t) {
   }
   const double l = m.layers;
   const auto layer = layer_of(job, t);
-  if (o.checkpointing == "full") return l * 2 * m.sequence * m.hidden + layer.rest + layer.matrices;
+  if (o.checkpointing == "full")
+    return l * 2 * m.sequence * m.hidden + layer.rest + layer.matrices +
+           sublayer_of(job, false).gradients.for_one_of(t);
   if (o.checkpointing == "selective") return l * layer.rest + layer.matrices;
   return l * (layer.rest + layer.matrices);
 }
 
-/// The inputs of the last norm and the head, and logits in single precision with their gradient.
-double end_bytes(const model& m, double t) {
+/// Does each operation of the loss make numbers of its own for all logits?
+bool has_loss_by_operations(const job_spec& job) {
+  return job.kernels == "eager" || job.kernels == "sdpa";
+}
+
+/// The inputs of the last norm and the head, and what there is of each logit. A loss in chunks has
+/// the logits of a chunk alone, too few to count.
+double end_bytes(const job_spec& job, double t) {
+  const auto& m = job.model;
   if (!m.operators.empty()) return 0;
+  // In single precision with their gradient; or (as PyTorch's cross_entropy has them) as the head
+  // made them, in single precision, their log-softmax, and the gradients of both.
+  const double each = job.memory->chunked_loss.value_or(false) ? 0
+                      : has_loss_by_operations(job)            ? 2 + 4 + 4 + 4 + 4
+                                                               : 4 + 4;
   const double s = m.sequence;
-  return s * (4.0 * m.hidden + 2 * 4.0 * m.vocabulary / t);
+  return s * (4.0 * m.hidden + each * m.vocabulary / t);
 }
 
 /// ZeRO-3 gathers a layer's weights before it runs, and prefetches the next layer's.
@@ -131,6 +142,37 @@ kept_by_number kept_by_kernels(const job_spec& job) {
   return {};
 }
 
+// A plain MLP keeps what comes into its activation and what leaves it. A gated one keeps both of
+// the products that it multiplies, the result, and one of them before its activation, which fused
+// kernels compute again. Beside these are, while its backward runs, as many gradients as it
+// multiplies numbers, and those of the residual stream before and after it.
+sublayer_bytes sublayer_of(const job_spec& job, bool attention) {
+  constexpr double half = 2;
+  const auto& m = job.model;
+  const double s = m.sequence, h = m.hidden;
+  const double q = query_width(m), kv = kv_width(m),
+               i = m.intermediate == 0 ? 4 * h : m.intermediate;
+  const auto each = kept_by_kernels(job);
+  sublayer_bytes out;
+  out.kept.whole = each.stream * s * h;
+  out.gradients.whole = 2 * half * s * h;
+  if (attention) {
+    out.kept.divided = half * s * (2 * q + 2 * kv);
+    out.matrices = each.matrix * m.heads * s * s;
+    out.gradients.divided = half * s * (q + 2 * kv);
+    return out;
+  }
+  const bool gated = m.family == "llama";
+  const bool fused = !has_loss_by_operations(job);
+  out.kept.divided = half * s * i * (!gated ? 2 : fused ? 3 : 4);
+  out.gradients.divided = half * s * i * (gated ? 3 : 2);
+  return out;
+}
+
+double share_of_tokens(const job_spec& job) {
+  return 1.0 / context_parallel_of(job.pipeline);
+}
+
 double trained_parameters(const job_spec& job) {
   if (job.memory && job.memory->lora_rank > 0) return adapter_parameters(job.model, *job.memory);
   return shape_of(job.model).parameters;
@@ -165,11 +207,14 @@ memory_parts marp_memory_of(const job_spec& job, std::uint32_t data, std::uint32
 memory_parts program_memory(const job_spec& job, std::uint32_t data, std::uint32_t tensor) {
   if (!job.memory) return marp_memory_of(job, data, tensor);
   const double t = tensor, all = shape_of(job.model).parameters;
-  const double samples = samples_in_flight(job, data);
+  // Context-parallel GPUs have the same samples, and a part of each.
+  const double context = context_parallel_of(job.pipeline);
+  const double samples =
+      samples_in_flight(job, static_cast<std::uint32_t>(std::max(1.0, data / context))) / context;
   const double number = is_single(*job.memory) ? 2 : 1;  // the formulas are of half precision
   auto parts = states_and_buffers(job, {all, trained_parameters(job), t}, data, t);
   parts.activations = number * samples * activation_bytes(job, t);
-  parts.ends = samples * end_bytes(job.model, t);
+  parts.ends = samples * end_bytes(job, t);
   return parts;
 }
 
@@ -178,7 +223,7 @@ memory_parts program_stage_memory(const job_spec& job, const stage_part& p,
   const double t = p.tensor_parallel;
   const double trained = p.parameters * trained_parameters(job) / shape_of(job.model).parameters;
   auto parts = states_and_buffers(job, {p.parameters, trained}, load.pipelines, t);
-  if (p.last) parts.ends = load.rows * end_bytes(job.model, t);
+  if (p.last) parts.ends = load.rows * share_of_tokens(job) * end_bytes(job, t);
   return parts;
 }
 

@@ -30,6 +30,18 @@ struct kept_by_number {
 };
 kept_by_number kept_by_kernels(const job_spec& job);
 
+/// A sublayer of a transformer in a job that declares its memory, for one sample, in half precision
+/// (r and x of docs/planners/memory.md, which counts them).
+struct sublayer_bytes {
+  divisible kept;       // from a forward to its backward, but for attention's matrices
+  double matrices = 0;  // of attention, all heads
+  divisible gradients;  // beside these while its backward runs
+};
+sublayer_bytes sublayer_of(const job_spec& job, bool attention);
+
+/// The share of a micro-batch's tokens that a GPU has: context-parallel GPUs divide them.
+double share_of_tokens(const job_spec& job);
+
 /// The memory that a program of unknown memory is planned with: any GPU has that. If it runs out of
 /// memory, the headroom that this implies asks for a GPU with more.
 inline constexpr double unknown_program_bytes = 1e6;

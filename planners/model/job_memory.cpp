@@ -22,16 +22,22 @@ double precision_of(const job_spec& job) {
   return has_program_layers(job.model) || (job.memory && is_single(*job.memory)) ? 2 : 1;
 }
 
+std::uint32_t attentions_of(const stage_part& p) {
+  return (p.first + p.count + 1) / 2 - (p.first + 1) / 2;
+}
+
 /// Activations of all of the stage. A model of operators keeps their outputs, whatever its kernels.
 double whole_bytes(const job_spec& job, const stage_part& p) {
   if (!job.model.operators.empty()) return p.activation_bytes;
+  if (job.memory) {
+    const double t = p.tensor_parallel, attentions = attentions_of(p);
+    const auto a = sublayer_of(job, true), b = sublayer_of(job, false);
+    return attentions * (a.kept.for_one_of(t) + a.matrices / t) +
+           (p.count - attentions) * b.kept.for_one_of(t);
+  }
   const kept_by_number each = kept_by_kernels(job), marp;
   return p.activation_bytes + (each.stream - marp.stream) * p.kernels.stream +
          (each.matrix - marp.matrix) * p.kernels.matrices / p.tensor_parallel;
-}
-
-std::uint32_t attentions_of(const stage_part& p) {
-  return (p.first + p.count + 1) / 2 - (p.first + 1) / 2;
 }
 
 /// Layers of a program that are computed again together: one, or several that share a parameter.
@@ -52,6 +58,11 @@ std::vector<layer_group> groups_of(const model& m, const stage_part& p) {
   return all;
 }
 
+/// A stage that begins with an MLP has a whole layer behind it from three sublayers on.
+bool has_whole_layer(const stage_part& p) {
+  return p.count >= 2 + p.first % 2;
+}
+
 /// Activations of the largest layer of the stage, or of the part of it that is there.
 double bytes_of_one_layer(const job_spec& job, const stage_part& p) {
   const auto& m = job.model;
@@ -66,15 +77,24 @@ double bytes_of_one_layer(const job_spec& job, const stage_part& p) {
       largest = std::max(largest, m.operators[i].output_bytes);
     return largest;
   }
+  const double t = p.tensor_parallel;
+  if (job.memory) {
+    const auto a = sublayer_of(job, true), b = sublayer_of(job, false);
+    const double attention = a.kept.for_one_of(t) + a.matrices / t,
+                 mlp = b.kept.for_one_of(t) + b.gradients.for_one_of(t);
+    if (has_whole_layer(p)) return attention + mlp;
+    const auto attentions = attentions_of(p);
+    return std::max(attentions > 0 ? attention + a.gradients.for_one_of(t) : 0,
+                    p.count > attentions ? mlp : 0);
+  }
   const kept_by_number each = kept_by_kernels(job), marp;
-  const double s = m.sequence, h = m.hidden, t = p.tensor_parallel;
+  const double s = m.sequence, h = m.hidden;
   const double stream = (each.stream - marp.stream) * s * h;
   const double matrix = (each.matrix - marp.matrix) * m.heads * s * s / t;
   const double attention = kept_of_sublayer(m, true).for_one_of(t) + stream + matrix;
   const double mlp = kept_of_sublayer(m, false).for_one_of(t) + stream;
   const auto attentions = attentions_of(p), mlps = p.count - attentions;
-  // A stage that begins with an MLP has a whole layer behind it from three sublayers on.
-  if (p.count >= 2 + p.first % 2) return attention + mlp;
+  if (has_whole_layer(p)) return attention + mlp;
   return std::max(attentions > 0 ? attention : 0, mlps > 0 ? mlp : 0);
 }
 
@@ -126,12 +146,6 @@ recomputation recomputation_of(const job_spec& job) {
   return job.pipeline.recompute ? recomputation::stages : recomputation::none;
 }
 
-recomputation timed_recomputation_of(const job_spec& job) {
-  const auto how = recomputation_of(job);
-  const bool by_word = how == recomputation::layers && !recomputes_layers(job.pipeline);
-  return by_word ? recomputation::stages : how;
-}
-
 bool divides_words(const job_spec& job) {
   return is_program(job) || job.memory.has_value();
 }
@@ -154,7 +168,7 @@ memory_parts memory_of(const job_spec& job, const stage_part& p, const stage_loa
                                              : states_of(marp_states, p.parameters);
   const auto how = recomputation_in(job, load);
   const auto kept = kept_by(job, p, how);
-  const double rows = precision_of(job) * load.rows, held = load.held;
+  const double rows = precision_of(job) * load.rows * share_of_tokens(job), held = load.held;
   const bool recomputes = how != recomputation::none;
   (recomputes ? parts.inputs : parts.activations) = rows * held * kept.in_flight;
   parts.activations += rows * kept.at_work;
@@ -181,7 +195,7 @@ double bytes_of_pieces(const job_spec& job, const stage_part& p, const stage_loa
 double bytes_of_any_stage(const job_spec& job, const stage_part& p, const stage_load& load) {
   if (is_on_engine(job)) return engine_bytes_of_any_stage(job.model, p, load);
   if (names_its_memory(job)) return job.memory->gb * bytes_per_gb;
-  const double rows = precision_of(job) * load.rows;
+  const double rows = precision_of(job) * load.rows * share_of_tokens(job);
   const double context = job.memory ? cuda_context_bytes : 0;
   const auto how = recomputation_in(job, load);
   if (how == recomputation::stages) return context + rows * load.held * p.output_bytes;

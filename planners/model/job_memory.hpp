@@ -20,10 +20,6 @@ enum class recomputation : std::uint8_t {
 };
 recomputation recomputation_of(const job_spec& job);
 
-/// How their time counts. A program that checkpoints all layers keeps what `layers` does, and is
-/// timed as `stages`, by which published runs are predicted (docs/planners/cost_model.md).
-recomputation timed_recomputation_of(const job_spec& job);
-
 /// Do GPUs that share a stage divide the embedding and the head, too? Those of programs do, as in
 /// Megatron-LM; each of the built-in trainer's has them whole.
 bool divides_words(const job_spec& job);

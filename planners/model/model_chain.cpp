@@ -54,11 +54,12 @@ parts parts_of(const model& m) {
 }
 
 /// Kernels of a sublayer; a gated MLP has a product more, and attention its four and the two of its
-/// matrix.
+/// matrix. The MLP's last one is the layer's.
 kernel_counts sublayer_kernels(const model& m, bool attention) {
   const double s = m.sequence, h = m.hidden;
   if (attention) return {4, s * h, m.heads * s * s, 4 * s * s * query_width(m), 0};
-  return {m.family == "llama" ? 3.0 : 2.0, s * h, 0, 0, 0};
+  const double i = m.intermediate == 0 ? 4 * h : m.intermediate;
+  return {m.family == "llama" ? 3.0 : 2.0, s * h, 0, 0, 0, 1, 2 * s * i * h};
 }
 
 kernel_counts head_kernels(const model& m) {
@@ -78,6 +79,8 @@ void kernel_counts::add(const kernel_counts& other, double times) {
   matrices += times * other.matrices;
   attention_flops += times * other.attention_flops;
   logits += times * other.logits;
+  last_products += times * other.last_products;
+  last_flops += times * other.last_flops;
 }
 
 model_shape shape_of(const model& m) {
@@ -100,8 +103,13 @@ model_shape shape_of(const model& m) {
   out.reduces = 2 * l;
   out.reduced_bytes = l * (p.attention.output_bytes + p.mlp.output_bytes);
   const auto a = sublayer_kernels(m, true), b = sublayer_kernels(m, false), c = head_kernels(m);
-  out.kernels = {l * (a.products + b.products) + c.products, l * (a.stream + b.stream),
-                 l * a.matrices, l * a.attention_flops, c.logits};
+  out.kernels = {l * (a.products + b.products) + c.products,
+                 l * (a.stream + b.stream),
+                 l * a.matrices,
+                 l * a.attention_flops,
+                 c.logits,
+                 l * b.last_products,
+                 l * b.last_flops};
   return out;
 }
 

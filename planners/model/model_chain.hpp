@@ -18,6 +18,8 @@ struct kernel_counts {
   double matrices = 0;         // numbers of attention matrices
   double attention_flops = 0;  // the products that make and use these
   double logits = 0;           // numbers
+  // Of the products, the last of each layer: no backward needs its output.
+  double last_products = 0, last_flops = 0;
 
   void add(const kernel_counts& other, double times = 1);
   bool operator==(const kernel_counts&) const = default;

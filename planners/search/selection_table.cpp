@@ -247,7 +247,7 @@ pipeline_shape selection_table::shape_of_row(std::uint32_t stages, std::uint32_t
   for (const auto n : r.partitions)
     if (n > 0) shape.stages_of_datacenter.push_back(n);
   if (job_.pipeline.max_in_flight) shape.max_in_flight = job_.pipeline.max_in_flight;
-  shape.recompute = timed_recomputation_of(job_) == recomputation::stages;
+  shape.recompute = recomputation_of(job_) == recomputation::stages;
   auto& costs = shape.costs;
   if (job_.slots) {
     costs = costs_in_slots(job_);

@@ -67,3 +67,24 @@ TEST_CASE("replicas of a program's only stage are estimated as replicas without 
   CHECK(program["iteration_s"].get<double>() == Approx(8 * sums_s).epsilon(0.02));
   CHECK(program["schedule"] == "megatron");
 }
+
+TEST_CASE(
+    "estimate counts groups of pipelines that divide each sequence, and says when they overlap") {
+  const std::vector<std::string> stages{"--stages", "A100-40GB:16,A100-40GB:16",
+                                        "--tensor-parallel", "2"};
+  const auto alone = estimate_of("precision: mixed\nkernels: flash\n", stages);
+  const auto shared =
+      estimate_of("precision: mixed\nkernels: flash\npipeline: {context_parallel: 2}\n", stages);
+  CHECK(shared["data_parallel"] == 1);
+  CHECK(shared["context_parallel"] == 2);
+  CHECK(shared["stages"][0]["nodes"].size() == 2);
+  CHECK(shared["microbatches"] == alone["microbatches"]);
+  CHECK(shared["stages"][0]["forward_s"].get<double>() <
+        0.7 * alone["stages"][0]["forward_s"].get<double>());
+  CHECK(shared["stages"][0]["memory_bytes"].get<double>() <
+        alone["stages"][0]["memory_bytes"].get<double>());
+  const auto beside = estimate_of(
+      "precision: mixed\nkernels: flash\npipeline: {context_parallel: 2, overlap: true}\n", stages);
+  CHECK(beside["iteration_s"].get<double>() < shared["iteration_s"].get<double>());
+  CHECK(beside["iteration_s"] == beside["closed_form_s"]);
+}

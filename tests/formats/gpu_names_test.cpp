@@ -40,6 +40,7 @@ TEST_CASE("a GPU's name and memory find its own entry of the catalogue") {
                                              {"NVIDIA GeForce RTX 4090", 24564, "RTX4090"},
                                              {"NVIDIA GH200 480GB", 97871, "GH200-96GB"},
                                              {"NVIDIA B200", 183359, "B200-192GB"},
+                                             {"NVIDIA GB200", 189471, "GB200"},
                                              {"NVIDIA GeForce RTX 2080 Ti", 11264, "RTX2080Ti"},
                                              {"Tesla V100-SXM2-32GB", 32510, "V100-32GB"},
                                              {"Tesla T4", 15360, "T4"}}) {

@@ -200,6 +200,14 @@ TEST_CASE("recompute is true, false or layers, and a program's memory keys may g
   CHECK(pipeline_of("precision: bf16\nzero: 1\nactivation_checkpointing: full\n"
                     "pipeline: {stages: 2, virtual_stages: 3}\n")
             .virtual_stages == 3);
+  const auto described = loaded(formats::load_job(
+      temporary("fp8.yaml",
+                "name: j\nmodel: gpt2-124m\nglobal_batch: 8\niterations: 1\nprecision: fp8\n"
+                "chunked_loss: true\n"
+                "pipeline: {data_parallel: 4, context_parallel: 2, overlap: true}\n")));
+  CHECK((is_fp8(*described.memory) && *described.memory->chunked_loss));
+  CHECK(context_parallel_of(described.pipeline) == 2);
+  CHECK(described.pipeline.overlap == true);
   CHECK(recomputes_layers(
       pipeline_of("train: {device: sim}\npipeline: {recompute: layers}\nkernels: sdpa\n")));
 }
@@ -310,6 +318,21 @@ wan:
   CHECK(c.wan[0].rates == std::vector<link_rate>{{65536, 18.37}});
   CHECK(c.wan[0].flow_rates == std::vector<link_rate>{{65536, 7.449}, {131072, 7.866}});
   CHECK_FALSE(c.nodes[1].inter.has_rates());
+}
+
+TEST_CASE("a group's consecutive nodes share an NVLink domain, and no others do") {
+  const auto c = loaded(formats::load_cluster(temporary("racks.yaml", R"(
+name: racks
+datacenters:
+  - name: a
+    nodes:
+      - {name: x, gpu: GB200, gpus: 4, count: 3, intra: nvlink5, inter: ib400, nvlink_domain: 2}
+      - {name: y, gpu: GB200, gpus: 4, intra: nvlink5, inter: ib400}
+      - {name: z, gpu: GB200, gpus: 4, intra: nvlink5, inter: ib400, nvlink_domain: 2}
+)")));
+  std::vector<std::optional<std::uint32_t>> domains;
+  for (const auto& n : c.nodes) domains.push_back(n.nvlink_domain);
+  CHECK(domains == std::vector<std::optional<std::uint32_t>>{0, 0, 1, std::nullopt, 2});
 }
 
 TEST_CASE("a catalogue near the cluster file overrides the shipped one") {

@@ -44,6 +44,10 @@ TEST_CASE("the catalogue's figures agree with each other and with the GPUs' name
     CHECK((*t.compute_capability == 0) == (t.source.find("NVIDIA") == std::string::npos));
     if (*t.compute_capability > 0) CHECK((*t.compute_capability >= 8) == (t.tf32_tflops > 0));
     CHECK(t.tf32_tflops <= t.fp16_tflops);
+    // FP8 came with Ada and Hopper, at twice the rate of half precision.
+    if (*t.compute_capability > 0)
+      CHECK((*t.compute_capability >= 8.9) == t.fp8_tflops.has_value());
+    if (t.fp8_tflops) CHECK(*t.fp8_tflops / t.fp16_tflops == Approx(2).epsilon(0.03));
   }
 }
 

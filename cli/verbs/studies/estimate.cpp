@@ -41,7 +41,9 @@ class estimate_verb final : public verb {
                    "Stages as GPU:LAYERS or GPU:OPERATORS; layers may be halves")
         ->delimiter(',')
         ->required();
-    app.add_option("--data-parallel", pipelines_, "Pipelines")
+    app.add_option("--data-parallel", pipelines_,
+                   "Pipelines, each with samples of its own (of a job with context_parallel c: "
+                   "groups of c pipelines)")
         ->check(CLI::Range(1u, 100'000u))
         ->capture_default_str();
     app.add_option("--tensor-parallel", tensor_, "GPUs of one node that share each stage")
@@ -117,7 +119,8 @@ class estimate_verb final : public verb {
                                const std::vector<planners::stage_request>& stages) const {
     // On an idle cluster: the nodes are chosen here, only types and sizes are given.
     const planners::idle_index idle{c};
-    auto made = planners::plan_of_stages(c, idle, job, stages, pipelines_);
+    auto made = planners::plan_of_stages(c, idle, job, stages,
+                                         pipelines_ * context_parallel_of(job.pipeline));
     if (!made) return refuse(made.error());
     auto timed = planners::time_plan(c, job, made->how, made->where);
     if (!timed) return refuse(timed.error());
@@ -132,7 +135,8 @@ class estimate_verb final : public verb {
       auto split = job;
       split.microbatches = whole.microbatches;
       a.closed = a.simulated = planners::estimate_iteration(c, split, whole, made->where);
-    } else if (job.pipeline.virtual_stages <= 1) {  // else there is the closed form alone
+    } else if (job.pipeline.virtual_stages <= 1 && !job.pipeline.overlap.value_or(false)) {
+      // Else there is the closed form alone.
       const auto simulated = planners::evaluate(c, job, *timed, planners::fidelity::simulated);
       if (!simulated) return refuse(simulated.error());
       a.simulated = *simulated;
@@ -145,6 +149,13 @@ class estimate_verb final : public verb {
   }
 
   static std::string gpu_of(const cluster& c, const plan_stage& s) { return c.gpus[*s.gpu].name; }
+
+  static std::vector<std::string> guesses_of(const cluster& c, const job_spec& job,
+                                             const estimated_plan& a) {
+    std::vector<gpu_index> types;
+    for (const auto& s : a.plan.how.stages) types.push_back(*s.gpu);
+    return planners::guesses_of(c, job, types, a.plan.where);
+  }
 
   static json document(const cluster& c, const job_spec& job, const estimated_plan& a) {
     json stages = json::array();
@@ -180,11 +191,12 @@ class estimate_verb final : public verb {
             {"pipeline_s", e.pipeline_s},
             {"samples_per_s", e.samples_per_s},
             {"cost_per_hour", e.cost_per_hour},
-            {"data_parallel", how.data_parallel},
+            {"data_parallel", how.data_parallel / context_parallel_of(job.pipeline)},
+            {"context_parallel", context_parallel_of(job.pipeline)},
             {"microbatches", how.microbatches},
             {"rows_per_microbatch", how.rows},
             {"stages", stages},
-            {"guesses", planners::guesses_of(c, job, a.plan.where)},
+            {"guesses", guesses_of(c, job, a)},
             {"reason", a.why_not ? json(a.why_not->text) : json()}};
   }
 
@@ -206,7 +218,7 @@ class estimate_verb final : public verb {
     out.line("{} per iteration ({} by the closed form), {:.3g} samples/s, {:.2f} per hour.",
              duration_text(a.simulated.iteration_s), duration_text(a.closed.iteration_s),
              a.simulated.samples_per_s, a.simulated.cost_per_hour);
-    for (const auto& guess : planners::guesses_of(c, job, a.plan.where)) out.line("{}.", guess);
+    for (const auto& guess : guesses_of(c, job, a)) out.line("Note: {}.", guess);
   }
 
   std::string job_, cluster_, profile_, schedule_;

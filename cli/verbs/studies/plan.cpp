@@ -169,6 +169,15 @@ json plan_document(const cluster& c, const job_spec& job, const plan& p) {
           {"stages", stages}};
 }
 
+/// Types of the plans shown, ranked by speeds that are guesses among them.
+std::vector<std::string> guesses_of(const cluster& c, const job_spec& job, const answer& a) {
+  if (is_serving(job)) return {};
+  std::vector<gpu_index> types;
+  for (const auto& share : a.where) types.push_back(c.nodes[share.node].gpu);
+  for (const auto& p : a.plans) types.insert(types.end(), p.gpu_types.begin(), p.gpu_types.end());
+  return planners::guesses_of(c, job, types, a.where);
+}
+
 /// A decoder's memory by purpose, in bytes.
 json decoder_document(const job_spec& job, const answer& a) {
   const auto m = planners::decoder_memory_of(*job.serve);
@@ -205,7 +214,7 @@ json document(const cluster& c, const job_spec& job, const std::string& policy, 
           {"allocation", where},
           {"estimate", runs ? estimate_document(c, job, a) : json()},
           {"reason", a.why ? json(a.why->text) : json()},
-          {"guesses", planners::guesses_of(c, job, a.where)},
+          {"guesses", guesses_of(c, job, a)},
           {"warnings", a.warning.empty() ? json::array() : json::array({a.warning})}};
 }
 
@@ -418,6 +427,7 @@ class plan_verb final : public verb {
     if (!a.plans.empty()) out.text("\n" + table_of(c, a, max, has_known_memory(job)) + "\n");
     if (a.plans.size() > max) out.line("{} more plans (--all shows them)\n", a.plans.size() - max);
     if (!a.warning.empty()) out.line("Warning: {}.", a.warning);
+    for (const auto& guess : guesses_of(c, job, a)) out.line("Note: {}.", guess);
     if (const auto marp = marp_of(c, job, a))
       out.line("Memory is what the CUDA device asks for; MARP's formula predicts {:.2f} GB/GPU.",
                *marp / bytes_per_gb);
@@ -433,7 +443,6 @@ class plan_verb final : public verb {
       out.line("Not on all GPUs{}.", without);
     if (const auto from = origin_of(c, job, a); from != "the cost model")
       out.line("Estimated from {}.", from);
-    for (const auto& guess : planners::guesses_of(c, job, a.where)) out.line("{}.", guess);
   }
 
   /// MARP's prediction for the chosen plan, or else for the best.
