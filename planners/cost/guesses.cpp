@@ -32,18 +32,20 @@ std::vector<std::string> guesses_of(const cluster& c, const job_spec& job,
   if (job.slots || job.serve || device_facts_of(job).is_host_core) return all;
   for (const auto t : types)
     if (rests_on_guess(job, c.gpus[t]))
-      add_once(all, fmt::format("the speed of {} is a guess: no training and no products of it were "
-                                "measured (troupe profile measures it)",
-                                c.gpus[t].name));
+      add_once(all,
+               fmt::format("the speed of {} is a guess: no training and no products of it were "
+                           "measured (troupe profile measures it)",
+                           c.gpus[t].name));
   for (const auto& share : where) {
     const auto& n = c.nodes[share.node];
     const auto& gpu = c.gpus[n.gpu];
     const auto* known = sums_of_kind(n.intra, gpu);
     if (share.gpus < 2 || !known || !known->guess || n.intra.group_rates) continue;
     if (sums_profile_of(job, gpu) != nullptr) continue;
-    add_once(all, fmt::format("all-reduces among {} GPUs of a node on {} are a guess, by {}: measure "
-                              "them with `troupe profile`, or give the node's intra group_rates",
-                              gpu.name, n.intra.name, known->source));
+    add_once(all,
+             fmt::format("all-reduces among {} GPUs of a node on {} are a guess, by {}: measure "
+                         "them with `troupe profile`, or give the node's intra group_rates",
+                         gpu.name, n.intra.name, known->source));
   }
   return all;
 }

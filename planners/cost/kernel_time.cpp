@@ -8,10 +8,6 @@ namespace {
 
 constexpr kernel_constants constants;
 
-bool has_single_precision(const job_spec& job) {
-  return job.memory && is_single(*job.memory);
-}
-
 /// Megatron-LM, apex, XLA; also a job that does not say.
 bool is_fused(const job_spec& job) {
   return job.kernels.empty() || job.kernels == "fused";
@@ -47,6 +43,12 @@ double logit_bytes(const job_spec& job) {
   return by_operations ? constants.loss_by_operations_bytes : constants.loss_bytes;
 }
 
+/// Whether an update launches kernels for each parameter. Programs that divide their model among
+/// GPUs do not: Megatron-LM, DeepSpeed and nanotron update all parameters by fused optimizers.
+bool updates_one_by_one(const job_spec& job, const gpu_work& w) {
+  return is_eager(job) && !w.divided;
+}
+
 /// Bytes that elementwise operations move in the forward of one sample: w (n_s (15/t + 3) + 3 n_m /
 /// t), and the logits.
 double elementwise_bytes(const job_spec& job, const gpu_work& w) {
@@ -78,6 +80,10 @@ double attention_share(const job_spec& job, const gpu_type& gpu) {
 }
 
 }  // namespace
+
+bool has_single_precision(const job_spec& job) {
+  return job.memory && is_single(*job.memory);
+}
 
 double flops_s(const gpu_type& gpu) {
   return (gpu.fp16_tflops > 0 ? gpu.fp16_tflops : gpu.fp32_tflops) * 1e12 * gpu.efficiency;
@@ -130,12 +136,17 @@ kernel_times time_kernels(const job_spec& job, const gpu_type& gpu, const gpu_wo
   if (memory > 0) t.forward_s += w.rows * elementwise_bytes(job, w) / memory;
   // The host's launches are a lower limit, however fast the GPU is.
   const double launches = w.kernels.products * launch_s(job, gpu);
-  t.backward_s = std::max(backward * t.forward_s, backward * launches);
-  t.backward_s += constants.flash_recompute * attention_s;
-  t.forward_s = std::max(t.forward_s, launches);
-  // Gradient norms, loss scaling, the loader; for eager programs a launch per parameter.
-  t.update_s +=
-      is_eager(job) ? w.kernels.products * constants.eager_update_us * 1e-6 : constants.update_s;
+  const double passes =
+      job.kernels == "sdpa" ? constants.sdpa_backward_launches : constants.backward_launches;
+  t.backward_s = backward * t.forward_s;
+  t.backward_idle_s = std::max(0.0, passes * launches - t.backward_s);
+  t.forward_idle_s = std::max(0.0, launches - t.forward_s);
+  t.backward_s += t.backward_idle_s + constants.flash_recompute * attention_s;
+  t.forward_s += t.forward_idle_s;
+  // Gradient norms, loss scaling, the loader; besides, a launch per parameter where each has its
+  // own.
+  t.update_s += updates_one_by_one(job, w) ? w.kernels.products * constants.eager_update_us * 1e-6
+                                           : constants.update_s;
   return t;
 }
 

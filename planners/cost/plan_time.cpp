@@ -101,7 +101,7 @@ class timer {
     shape.recompute = recomputation_of(job_) == recomputation::stages;
     shape.costs = slowest_costs();
     shape.cell = cell_of(shape.costs, shape.pipelines);
-    if (job_.pipeline.max_in_flight) shape.max_in_flight = job_.pipeline.max_in_flight;
+    shape.max_in_flight = flight_limit(job_, shape.stages);
     shape.holds_one_at_end = is_on_engine(job_);
   }
 

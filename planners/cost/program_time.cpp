@@ -15,8 +15,8 @@ namespace {
 
 /// The slowest GPUs and links of an allocation: mixed types run at the speed of the slowest.
 struct topology {
-  kernel_times kernels;   // of the slowest GPU without a profile
-  double profiled_s = 0;  // an iteration's work on the slowest GPU with a profile, alone
+  kernel_times kernels;         // of the slowest GPU without a profile
+  profiled_iteration profiled;  // on the slowest GPU with a profile
   double cost_per_hour = 0;
   std::uint32_t largest_share = 0;
   std::size_t nodes = 1, datacenters = 1;
@@ -44,7 +44,8 @@ void limit_by_wan(topology& t, const cluster& c, std::uint32_t a, std::uint32_t 
 
 /// The micro-batches of the fullest replica, and the work of one of its GPUs.
 struct replica {
-  double microbatches = 1, rows = 1;
+  replica_batch batch;
+  std::uint32_t tensor = 1;
   gpu_work work;
   double backward = 2;  // forwards of a backward, without those that are computed again
   bool again = false;   // are all layers computed again?
@@ -61,19 +62,23 @@ void slow_to(kernel_times& slowest, const kernel_times& t) {
   slowest.forward_s = std::max(slowest.forward_s, t.forward_s);
   slowest.backward_s = std::max(slowest.backward_s, t.backward_s);
   slowest.update_s = std::max(slowest.update_s, t.update_s);
+  slowest.forward_idle_s = std::min(slowest.forward_idle_s, t.forward_idle_s);
+  slowest.backward_idle_s = std::min(slowest.backward_idle_s, t.backward_idle_s);
 }
 
 topology topology_of(const cluster& c, const job_spec& job, const replica& r,
                      const allocation& where, const cost_constants& k) {
+  constexpr double none = std::numeric_limits<double>::infinity();
   topology t;
+  t.kernels.forward_idle_s = t.kernels.backward_idle_s = none;
   std::vector<std::uint32_t> datacenters;
   for (const auto& share : where) {
     const auto& n = c.nodes[share.node];
     const auto& gpu = c.gpus[n.gpu];
-    if (const double alone_s = profiled_iteration_s(job, gpu, r.microbatches, r.rows); alone_s > 0)
-      t.profiled_s = std::max(t.profiled_s, alone_s);
-    else
-      slow_to(t.kernels, times_of(job, gpu, r));
+    const auto measured =
+        profiled_iteration_of(job, gpu, r.batch.microbatches, r.batch.rows, r.tensor);
+    if (measured.s > t.profiled.s) t.profiled = measured;
+    if (measured.s == 0) slow_to(t.kernels, times_of(job, gpu, r));
     t.cost_per_hour += share.gpus * price_per_hour(c, share.node);
     t.largest_share = std::max(t.largest_share, share.gpus);
     if (const auto* p = sums_profile_of(job, gpu)) t.sums.push_back(&p->copies.all_reduces);
@@ -151,8 +156,8 @@ double exposed_latency_s(const job_spec& job, const topology& t, double members)
       t.one_node ? 0 : std::max(0.0, std::min(static_cast<double>(t.nodes), members) - wide);
   const double inside = std::max(0.0, members - between - wide);
   return collectives * layers *
-         (inside * t.intra.latency_s + between * t.inter_datacenter.latency_s +
-          wide * t.inter.latency_s);
+         (inside * t.intra.latency_s() + between * t.inter_datacenter.latency_s() +
+          wide * t.inter.latency_s());
 }
 
 /// How much longer `work_s` takes as collectives of `whole_s` run beside it: they take a part of
@@ -167,17 +172,20 @@ replica replica_of(const job_spec& job, const plan& how, const model_shape& shap
                    const cost_constants& k) {
   const double tensor = how.tensor_parallel;
   const double context = context_parallel_of(job.pipeline);
-  const double samples = std::ceil(context * job.global_batch / how.data_parallel);
   replica r;
-  r.microbatches =
-      std::clamp(double{1} * job.microbatches.value_or(1), 1.0, std::max(samples, 1.0));
-  r.rows = samples / r.microbatches;
+  r.batch = batch_of_replica(job, static_cast<std::uint32_t>(how.data_parallel / context),
+                             how.microbatches);
+  r.tensor = how.tensor_parallel;
   r.backward = backward_of_weights(job, k.backward);
   r.again = job.memory && job.memory->checkpointing == "full";
   const double trained = job.memory ? trained_parameters(job) : shape.parameters;
   const double shards = job.memory && job.memory->zero > 0 ? how.data_parallel : 1;
-  r.work = {shape.forward_flops / tensor, trained / tensor / shards, tensor, r.rows / context,
-            shape.kernels};
+  r.work = {shape.forward_flops / tensor,
+            trained / tensor / shards,
+            tensor,
+            r.batch.rows / context,
+            shape.kernels,
+            how.tensor_parallel > 1};
   r.work.head_flops = head_flops(job.model) / tensor;
   r.work.kernels.logits /= tensor;
   return r;
@@ -193,27 +201,35 @@ iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, con
   const auto shape = shape_of(job.model);
   const double data = how.data_parallel, tensor = how.tensor_parallel;
   const auto r = replica_of(job, how, shape, k);
-  const double m = r.microbatches;
+  const double m = r.batch.microbatches;
   const auto t = topology_of(c, job, r, where, k);
 
   iteration_estimate e;
   double backward_s = t.kernels.backward_s;  // of the last micro-batch
   double update_s = t.kernels.update_s;
   e.compute_s = m * (t.kernels.forward_s + backward_s) + update_s;
-  if (const double measured_s = t.profiled_s / tensor; measured_s > e.compute_s) {
-    e.compute_s = measured_s;
+  const bool measured = t.profiled.s > e.compute_s;
+  if (measured) {
+    e.compute_s = t.profiled.s;
     update_s = 0;  // it is in there
     const double backward = backward_forwards(job, k.backward);
-    backward_s = measured_s * backward / (1 + backward) / m;
+    backward_s = e.compute_s * backward / (1 + backward) / m;
   }
-  if (how.tensor_parallel > 1) {
+  // Relative to half precision.
+  const double width = transferred_width(job, t.profiled.s > 0);
+  if (how.tensor_parallel > 1 && !(measured && t.profiled.with_sums)) {
     const auto span = span_of_groups(c, where, how.tensor_parallel, how.data_parallel);
     const auto& over = t.between(span.in_node, span.in_datacenter);
-    const double each = r.work.rows * shape.reduced_bytes / std::max(shape.reduces, 1.0);
+    const double each = width * r.work.rows * shape.reduced_bytes / std::max(shape.reduces, 1.0);
     const double one_s = span.in_node ? sum_in_node_s(each, tensor, t)
                                       : ring_over_s(over, each, tensor, 1, t.largest_share);
-    // Forward, again where it is recomputed, and backward.
-    e.tensor_s = (r.again ? 3 : 2) * shape.reduces * m * one_s;
+    // Forward, again where it is recomputed, and backward. While the host launches, idle GPUs sum.
+    const double forward_s = shape.reduces * one_s, backward_sums_s = (r.again ? 2 : 1) * forward_s;
+    const auto beyond = [&](double s, double idle_s) {
+      return measured ? s : std::max(0.0, s - idle_s);
+    };
+    e.tensor_s = m * (beyond(forward_s, t.kernels.forward_idle_s) +
+                      beyond(backward_sums_s, t.kernels.backward_idle_s));
     if (job.pipeline.overlap.value_or(false))
       e.tensor_s = left_of_collective_s(e.tensor_s, e.compute_s - update_s, tensor);
   }
@@ -224,7 +240,7 @@ iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, con
     const bool gathers = job.memory && job.memory->zero == 3;
     const double trained = job.memory ? trained_parameters(job) : shape.parameters;
     const double bytes =
-        k.gradient_bytes * (gathers ? 0.5 * trained + shape.parameters : trained) / tensor;
+        width * k.gradient_bytes * (gathers ? 0.5 * trained + shape.parameters : trained) / tensor;
     const auto& over = t.between(false, t.one_datacenter);
     const double whole = t.one_node ? sum_in_node_s(bytes, data, t)
                                     : ring_over_s(over, bytes, data, rings, t.largest_share);

@@ -1,5 +1,6 @@
 #include "planners/cost/stage_time.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "planners/cost/overlap.hpp"
@@ -48,9 +49,10 @@ double collectives_s(const job_spec& job, double all_s, double work_s, std::uint
 
 /// GPUs that share a stage all-reduce once in every sublayer's forward and once in its backward: as
 /// measured, or as a ring. The forward's all-reduces have the transferred precision; a GPU's
-/// gradients are in half precision.
+/// gradients are in half precision, unless all of the job's numbers are in single. While the host
+/// launches kernels, idle GPUs (`kernels`) sum.
 void add_sums(stage_costs& c, const job_spec& job, const gpu_type& gpu, const stage_part& p,
-              std::uint32_t rows, double width, const link& inside) {
+              std::uint32_t rows, double width, const link& inside, const kernel_times& kernels) {
   const auto t = p.tensor_parallel;
   if (t <= 1) return;
   const double part = 1.0 / context_parallel_of(job.pipeline);  // of each sequence
@@ -58,14 +60,17 @@ void add_sums(stage_costs& c, const job_spec& job, const gpu_type& gpu, const st
     return p.count * node_sum_s(measured_sums(job, gpu), inside, gpu, ring_share(gpu), t,
                                 part * rows * p.output_bytes * each);
   };
-  const double work_s = c.forward_s, backward_s = c.backward_s;
-  c.forward_s += collectives_s(job, sums_s(width), work_s, t);
-  if (c.recompute_s > 0) c.recompute_s += collectives_s(job, sums_s(width), work_s, t);
-  if (recomputation_of(job) == recomputation::layers)
-    c.backward_s += collectives_s(job, sums_s(width), work_s, t);
+  const double work_s = c.forward_s, backward_work_s = c.backward_s;
+  const double forward_sums_s = collectives_s(job, sums_s(width), work_s, t);
+  const double forward_s = std::max(0.0, forward_sums_s - kernels.forward_idle_s);
+  c.forward_s += forward_s;
+  if (c.recompute_s > 0) c.recompute_s += forward_s;
   constexpr double half = 2;
-  c.backward_s +=
-      collectives_s(job, sums_s(device_facts_of(job).bytes_per_value / half), backward_s, t);
+  const double gradients =
+      has_single_precision(job) ? width : device_facts_of(job).bytes_per_value / half;
+  double backward_s = collectives_s(job, sums_s(gradients), backward_work_s, t);
+  if (recomputation_of(job) == recomputation::layers) backward_s += forward_sums_s;
+  c.backward_s += std::max(0.0, backward_s - kernels.backward_idle_s);
 }
 
 /// The ring of keys and values, once in a forward, and twice in a backward: they go around again,
@@ -84,9 +89,13 @@ void add_context_ring(stage_costs& c, const job_spec& job, const gpu_type& gpu,
 /// The work of each GPU of a stage. LoRA trains few parameters, and with ZeRO each pipeline updates
 /// a part of them.
 gpu_work work_of(const job_spec& job, const stage_part& p, std::uint32_t rows,
-                 std::uint32_t pipelines) {
-  gpu_work w{p.flops, p.parameters, double{1} * p.tensor_parallel,
-             double{1} * rows / context_parallel_of(job.pipeline), p.kernels};
+                 std::uint32_t pipelines, bool divided) {
+  gpu_work w{p.flops,
+             p.parameters,
+             double{1} * p.tensor_parallel,
+             double{1} * rows / context_parallel_of(job.pipeline),
+             p.kernels,
+             divided || p.tensor_parallel > 1};
   if (!job.memory) return w;
   if (p.last) w.head_flops = head_flops(job.model) / (divides_words(job) ? w.tensor : 1);
   if (job.memory->lora_rank > 0)
@@ -98,14 +107,6 @@ gpu_work work_of(const job_spec& job, const stage_part& p, std::uint32_t rows,
 double tied_parameters(const model& m) {
   return has_program_layers(m) ? m.tied_parameters.value_or(0)
                                : double{1} * m.vocabulary * m.hidden;
-}
-
-/// Width of transferred numbers relative to half precision; the built-in trainer sends single
-/// precision.
-double transferred_width(const job_spec& job, bool profiled) {
-  constexpr std::uint32_t single = 4;
-  const bool real = profiled || device_facts_of(job).bytes_per_sent_value == single;
-  return real || has_program_layers(job.model) || (job.memory && is_single(*job.memory)) ? 2 : 1;
 }
 
 /// ZeRO-3 gathers the weights twice and scatters the gradients: 1.5 times the bytes.
@@ -129,6 +130,12 @@ double layers_again_s(const job_spec& job, const gpu_type& gpu, gpu_work w, bool
     w.kernels.products -= w.kernels.last_products;
   }
   return time_kernels(job, gpu, w, 0).forward_s;
+}
+
+double transferred_width(const job_spec& job, bool profiled) {
+  constexpr std::uint32_t single = 4;
+  const bool real = profiled || device_facts_of(job).bytes_per_sent_value == single;
+  return real || has_program_layers(job.model) || has_single_precision(job) ? 2 : 1;
 }
 
 double emulated_speed(const cluster& c, node_index node, const job_spec& job) {
@@ -179,7 +186,7 @@ stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu,
   const cost_constants k;
   const auto& p = parts[stage];
   stage_costs c;
-  const auto work = work_of(job, p, rows, pipelines);
+  const auto work = work_of(job, p, rows, pipelines, stages > 1);
   const auto times = time_kernels(job, gpu, work, backward_of_weights(job, k.backward));
   c.forward_s = times.forward_s;
   c.recompute_s = recomputes ? c.forward_s : 0;
@@ -192,7 +199,7 @@ stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu,
     c.recompute_s = 0;
   }
   const double width = transferred_width(job, profile != nullptr);
-  if (!has_sums) add_sums(c, job, gpu, p, rows, width, inside);
+  if (!has_sums) add_sums(c, job, gpu, p, rows, width, inside, profile ? kernel_times{} : times);
   add_context_ring(c, job, gpu, work, p, context);
   c.activation_bytes = static_cast<std::uint64_t>(
       std::llround(rows * p.output_bytes * width / context_parallel_of(job.pipeline)));

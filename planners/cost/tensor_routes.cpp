@@ -85,8 +85,9 @@ std::uint64_t tensor_routes::summed_bytes(std::uint32_t p, std::uint32_t s) cons
 }
 
 /// The peers by route. Every member sums one chunk: it receives the others' parts of it and sends
-/// them the sum. Pipelines that are not laid out are on other nodes, so they count on a route that
-/// leaves the node.
+/// them the sum. The GPUs that share a stage have a part of the gradients each, and send them over
+/// links of their own inside the node, but over one card to others. Pipelines that are not laid out
+/// are on other nodes, so they count on a route that leaves the node.
 std::vector<peer_route> tensor_routes::peers(std::uint32_t p, std::uint32_t s) const {
   const double chunk = static_cast<double>(summed_bytes(p, s)) / pipelines_;
   // Each of a program's GPUs that share the stage sums its own part, over the node's one card.
