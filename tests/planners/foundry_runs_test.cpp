@@ -147,7 +147,7 @@ TEST_CASE("constants are chosen by the runs of the files that are named, and of 
   CHECK(named ==
         std::set<std::string>{"foundry_runs.csv", "published_products.csv", "published_runs.csv"});
   for (const auto& file : named) CHECK(std::filesystem::exists(folder() + file));
-  // Of llm-foundry's: the first row of each kind.
+  // The first row of each of llm-foundry's kinds.
   std::set<run_kind> seen;
   for (const auto& x : foundry_runs())
     CHECK((x.run.set == "fit") == seen.insert(kind_of(x.run)).second);
