@@ -87,14 +87,14 @@ json document_of(const judgement& j) {
     runs.push_back({{"name", harness::name_of(x.run)},
                     {"source", x.run.source},
                     {"set", x.run.set},
-                    {"kind", harness::kind_of(x.run)},
+                    {"kind", harness::kind_name_of(x.run)},
                     {"measured_s", x.run.iteration_s},
                     {"predicted_s", x.predicted_s},
                     {"error", x.error()}});
   for (const auto& x : j.peaks)
     peaks.push_back({{"name", harness::name_of(x.run)},
                      {"source", x.run.source},
-                     {"kind", harness::kind_of(x.run)},
+                     {"kind", harness::kind_name_of(x.run)},
                      {"lora_rank", x.run.lora_rank},
                      {"measured_bytes", x.run.peak_bytes},
                      {"predicted_bytes", x.predicted_bytes},
@@ -102,7 +102,7 @@ json document_of(const judgement& j) {
   for (const auto& x : j.unsaid)
     unsaid.push_back({{"name", harness::name_of(x.run)},
                       {"source", x.run.source},
-                      {"kind", harness::kind_of(x.run)},
+                      {"kind", harness::kind_name_of(x.run)},
                       {"reason", x.reason}});
   return {{"runs", runs},
           {"kinds", groups_of(by_source_and_kind(j), "kind")},

@@ -35,7 +35,7 @@ grouped_runs by_source_and_gpu(const judgement& j) {
   return grouped(j, [](const auto& r) { return r.gpu; });
 }
 grouped_runs by_source_and_kind(const judgement& j) {
-  return grouped(j, [](const auto& r) { return harness::kind_of(r); });
+  return grouped(j, [](const auto& r) { return harness::kind_name_of(r); });
 }
 
 std::vector<double> errors_of(const std::vector<const judged_run*>& runs) {

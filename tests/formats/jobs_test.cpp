@@ -128,7 +128,7 @@ TEST_CASE("the keys for a program's memory are read, and invalid ones are refuse
   CHECK(o.lora_targets == "attention");
   CHECK(loaded(load("fsdp: shard_grad_op\n")).memory->zero == 2);
   CHECK(loaded(load("memory_gb: 30\n")).memory->gb == 30);
-  for (const std::string key : {"zero: 4", "optimizer: adamm", "precision: fp8", "memory_gb: 0",
+  for (const std::string key : {"zero: 4", "optimizer: adamm", "precision: fp4", "memory_gb: 0",
                                 "lora: {rank: 0}", "micro_batch: 0", "fsdp: full_shard\nzero: 1"}) {
     const auto bad = load(key + "\n");
     INFO(key);

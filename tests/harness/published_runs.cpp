@@ -283,7 +283,7 @@ std::string name_of(const published_run& r) {
   return name;
 }
 
-std::string kind_of(const published_run& r) {
+std::string kind_name_of(const published_run& r) {
   return fmt::format("{}, {}, {}", r.gpu, r.checkpointing,
                      r.model.sequence < 8192 ? "below 8192" : "8192 and longer");
 }

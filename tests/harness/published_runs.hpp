@@ -45,7 +45,7 @@ struct published_run {
 /// A name for people: the model's sizes, the GPUs and how they divide it.
 std::string name_of(const published_run& run);
 /// GPU type, recomputation and length class (from 8,192 tokens on a sequence is long).
-std::string kind_of(const published_run& run);
+std::string kind_name_of(const published_run& run);
 
 /// Refuses a file that is not exactly right, with line and column.
 expected<std::vector<published_run>> load_published_runs(const std::filesystem::path& file);
