@@ -47,7 +47,7 @@ class serving_world {
         return start_gateway(world.system(), h, c, true);
       });
     for (node_index n = 0; n < c->nodes.size(); ++n)
-      world.add_host(node_address(n), [this](const runtime::host& h) {
+      world.add_host(node_address(n), [this, n](const runtime::host& h) {
         node_options o;
         o.cluster = c;
         auto actors = start_node(world.system(), h, std::move(o));
