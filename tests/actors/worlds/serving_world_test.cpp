@@ -278,7 +278,7 @@ TEST_CASE("a decoder whose node ends completes what it has begun, and others get
   w.world.run_until(30);
   w.check(40);
   w.check_free(1);
-  // What was on its way to the decoder is begun again, and nothing else.
+  // Only requests that were on their way to the decoder are begun again.
   std::uint32_t again = 0;
   for (const auto& [seed, t] : w.received) again += t.attempts > 1;
   CHECK(again <= 1);
