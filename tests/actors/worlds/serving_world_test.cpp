@@ -47,7 +47,7 @@ class serving_world {
         return start_gateway(world.system(), h, c, true);
       });
     for (node_index n = 0; n < c->nodes.size(); ++n)
-      world.add_host(node_address(n), [this](const runtime::host& h) {
+      world.add_host(node_address(n), [this, n](const runtime::host& h) {
         node_options o;
         o.cluster = c;
         auto actors = start_node(world.system(), h, std::move(o));
@@ -278,7 +278,7 @@ TEST_CASE("a decoder whose node ends completes what it has begun, and others get
   w.world.run_until(30);
   w.check(40);
   w.check_free(1);
-  // What was on its way to the decoder is begun again, and nothing else.
+  // Only requests that were on their way to the decoder are begun again.
   std::uint32_t again = 0;
   for (const auto& [seed, t] : w.received) again += t.attempts > 1;
   CHECK(again <= 1);

@@ -408,10 +408,13 @@ TEST_CASE("a request that is set back for lack of pages is computed again with t
   // Each needs three pages in the end.
   decoder_fixture d{{.pages = 5, .bubbles = true}};
   const auto older = asked(1, 100), younger = asked(2, 100);
+  d.device->holds = true;
   d.decline(begin(d, older));
   const auto name = begin(d, younger);
   d.promise(name, 2);
   for (const auto& b : blocks_of(younger.prompt, name, 2)) d.block(b);
+  d.device->holds = false;
+  d.device->finish();
   d.advance(0.1);
   for (const auto& a : {older, younger}) {
     INFO("request " << a.what.name.number);
