@@ -9,8 +9,8 @@
 
 namespace troupe::planners {
 
-/// What an estimate of a job on these GPUs rests on that nobody has measured there: a sentence for
-/// each kind of node, which says what to measure. A node with one GPU of the job has no
+/// Figures that an estimate of a job on these GPUs rests on, and nobody has measured: a sentence
+/// for each kind of node, which says what to measure. A node with one GPU of the job has no
 /// all-reduces.
 std::vector<std::string> guesses_of(const cluster& c, const job_spec& job, const allocation& where);
 
