@@ -56,7 +56,7 @@ struct link {
   static constexpr std::size_t required = 3;
 
   double bytes_s() const { return gbps * 1e9 / 8; }
-  /// Of the fastest size.
+  /// The largest rate of all sizes.
   double max_gbps() const {
     return rates ? std::ranges::max(*rates, {}, &link_rate::gbps).gbps : gbps;
   }
@@ -70,7 +70,7 @@ struct link {
     const double whole = bytes_s(bytes);
     return flow_rates ? std::min(whole, flows * gbps_at(*flow_rates, bytes) * 1e9 / 8) : whole;
   }
-  /// The same of the slowest size.
+  /// The smallest one of a transfer, of all sizes.
   double min_bytes_s(std::uint32_t flows) const {
     const auto slowest = [](const std::vector<link_rate>& all) {
       return std::ranges::min(all, {}, &link_rate::gbps).gbps;

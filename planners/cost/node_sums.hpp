@@ -17,7 +17,7 @@ struct node_sums {
   bool guess = false;  // such nodes differ: other ones reach a fraction of these rates
 };
 
-/// What was published of a node's kind of link; null: nothing, or the GPU type's catalogue entry
+/// The published rates of a node's kind of link; null: none, or the GPU type's catalogue entry
 /// has no kernel_us: its efficiency is a whole training's, all-reduces included.
 const node_sums* sums_of_kind(const link& inside, const gpu_type& gpu);
 

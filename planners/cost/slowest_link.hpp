@@ -15,7 +15,7 @@ class slowest_link {
   /// `share`: the part of the link's rate that counts.
   void limit(const link& l, double share = 1) {
     latency_s_ = std::max(latency_s_, l.latency_us * 1e-6);
-    // Of a link with rates by size its one rate does not count.
+    // The one rate of a link with rates by size does not count.
     if (!l.rates) bytes_s_ = std::min(bytes_s_, l.gbps * share * 1e9 / 8);
     if (!l.has_rates()) return;
     const bool known = std::ranges::any_of(

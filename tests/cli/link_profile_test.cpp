@@ -1,7 +1,6 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <sstream>
@@ -12,11 +11,16 @@
 #include "harness/scratch.hpp"
 #include "harness/shell.hpp"
 #include "messages/base/descriptor.hpp"
+#include "runtime/host/wait.hpp"
 
 using Catch::Contains;
 using nlohmann::json;
 
+namespace runtime = troupe::runtime;
+
 namespace {
+
+constexpr double long_s = 120;
 
 /// A listening `troupe profile --links` in a process of its own: its port is in the file.
 class listening {
@@ -27,13 +31,14 @@ class listening {
                          " profile --links --listen 127.0.0.1:0 " + more + " >" + in_ / "out" +
                          " 2>" + in_ / "err" + " </dev/null; echo $? >" + in_ / "status";
     REQUIRE(std::system(("( " + command + " ) &").c_str()) == 0);
-    while (address_of(err()).empty()) ::usleep(1000);
+    REQUIRE(runtime::wait_until([&] { return !address_of(err()).empty(); }, long_s));
   }
   std::string address() const { return address_of(err()); }
   std::string err() const { return troupe::test::read_file(in_ / "err"); }
   /// When it has ended.
   std::string out() const {
-    while (troupe::test::read_file(in_ / "status").empty()) ::usleep(1000);
+    REQUIRE(runtime::wait_until([&] { return !troupe::test::read_file(in_ / "status").empty(); },
+                                long_s));
     return troupe::test::read_file(in_ / "out");
   }
   int status() const {
