@@ -18,7 +18,7 @@ struct kernel_counts {
   double matrices = 0;         // numbers of attention matrices
   double attention_flops = 0;  // the products that make and use these
   double logits = 0;           // numbers
-  // Of the products, the last of each layer: no backward needs its output.
+  // The last product of each layer, whose output no backward needs.
   double last_products = 0, last_flops = 0;
 
   void add(const kernel_counts& other, double times = 1);

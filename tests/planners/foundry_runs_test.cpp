@@ -4,6 +4,7 @@
 #include "harness/published_products.hpp"
 #include "harness/published_runs.hpp"
 #include "harness/source_dir.hpp"
+#include "messages/domain/gpu_guess.hpp"
 #include "planners/cost/guesses.hpp"
 
 #include <algorithm>
@@ -53,7 +54,7 @@ std::vector<foundry_run> foundry_runs() {
 
 using run_kind = std::tuple<std::string, std::string, bool>;
 
-run_kind kind_of(const harness::published_run& r) {
+run_kind foundry_kind_of(const harness::published_run& r) {
   constexpr std::uint32_t long_sequence = 8192;
   return {r.gpu, r.checkpointing, r.model.sequence >= long_sequence};
 }
@@ -65,7 +66,7 @@ TEST_CASE("llm-foundry's runs are predicted within 6 % by half, and no kind of t
   std::map<run_kind, std::vector<double>> by_kind;
   for (const auto& x : foundry_runs()) {
     errors.push_back(x.error());
-    by_kind[kind_of(x.run)].push_back(x.error());
+    by_kind[foundry_kind_of(x.run)].push_back(x.error());
   }
   CHECK(errors.size() == 90);
   const auto all = harness::summary_of(errors);
@@ -140,5 +141,5 @@ TEST_CASE("a speed that nobody measured is called a guess until somebody has") {
 TEST_CASE("constants are chosen by the first of llm-foundry's runs of each kind, and by no other") {
   std::set<run_kind> seen;
   for (const auto& x : foundry_runs())
-    CHECK((x.run.set == "fit") == seen.insert(kind_of(x.run)).second);
+    CHECK((x.run.set == "fit") == seen.insert(foundry_kind_of(x.run)).second);
 }
