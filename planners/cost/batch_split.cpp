@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "messages/base/units.hpp"
+#include "planners/cost/measured_memory.hpp"
 #include "planners/cost/stage_time.hpp"
 #include "planners/model/engine_memory.hpp"
 #include "planners/model/job_memory.hpp"
@@ -32,16 +33,33 @@ batch_split split_batch(const job_spec& job, std::uint32_t stages, std::uint32_t
   return {m, each / m};
 }
 
-std::uint32_t in_flight(const job_spec& job, const batch_split& split, std::uint32_t behind) {
+std::optional<std::uint32_t> flight_limit(const job_spec& job, std::uint32_t stages) {
+  if (job.pipeline.max_in_flight) return job.pipeline.max_in_flight;
+  const bool open = !job.train || job.train->schedule.empty() || job.train->schedule == "best";
+  if (!open || job.slots || recomputation_of(job) != recomputation::none) return {};
+  return std::max(1U, stages);
+}
+
+bool keeps_flight_limit(const job_spec& job, std::uint32_t microbatches, std::uint32_t stages) {
+  const auto limit = flight_limit(job, stages);
+  if (!limit || !job.train) return true;
+  if (job.train->schedule == "gpipe") return microbatches <= *limit;
+  return job.train->schedule != "megatron" || std::min(microbatches, stages) <= *limit;
+}
+
+std::uint32_t in_flight(const job_spec& job, const batch_split& split, std::uint32_t behind,
+                        std::uint32_t stages) {
   auto held = split.microbatches;
-  if (job.pipeline.max_in_flight) held = std::min(held, job.pipeline.max_in_flight);
+  if (const auto limit = flight_limit(job, stages > 0 ? stages : behind + 1))
+    held = std::min(held, *limit);
   if (job.train && job.train->schedule == "megatron") held = std::min(held, behind + 1);
   return held;
 }
 
 stage_load load_of(const job_spec& job, const batch_split& split, std::uint32_t behind,
-                   double max_bytes) {
-  stage_load load{split.rows, in_flight(job, split, behind), max_bytes, job.pipeline.recompute};
+                   double max_bytes, std::uint32_t stages) {
+  stage_load load{split.rows, in_flight(job, split, behind, stages), max_bytes,
+                  job.pipeline.recompute};
   if (!is_on_engine(job) && !job.memory) return load;
   if (const auto samples = std::uint64_t{split.microbatches} * split.rows; samples > 0)
     load.pipelines = static_cast<std::uint32_t>(job.global_batch / samples);
@@ -55,12 +73,19 @@ double guest_bytes(const job_spec& job) {
 }
 
 std::vector<double> bytes_by_stage(const job_spec& job, const batch_split& split,
-                                   const std::vector<stage_part>& parts, double headroom) {
+                                   const std::vector<stage_part>& parts, double headroom,
+                                   const std::vector<const gpu_type*>& gpus) {
   std::vector<double> bytes;
-  auto behind = static_cast<std::uint32_t>(parts.size());
-  for (const auto& p : parts)
-    bytes.push_back(stage_bytes(job, p, load_of(job, split, --behind), headroom) +
-                    guest_bytes(job));
+  constexpr double any = std::numeric_limits<double>::infinity();
+  const auto stages = static_cast<std::uint32_t>(parts.size());
+  auto behind = stages;
+  for (const auto& p : parts) {
+    const auto load = load_of(job, split, --behind, any, stages);
+    const auto* gpu = gpus.empty() ? nullptr : gpus[std::min(bytes.size(), gpus.size() - 1)];
+    bytes.push_back(
+        (gpu ? stage_bytes_on(*gpu, job, p, load, headroom) : stage_bytes(job, p, load, headroom)) +
+        guest_bytes(job));
+  }
   return bytes;
 }
 

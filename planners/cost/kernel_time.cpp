@@ -8,13 +8,15 @@ namespace {
 
 constexpr kernel_constants constants;
 
-bool has_single_precision(const job_spec& job) {
-  return job.memory && is_single(*job.memory);
-}
-
 /// Whether the program launches one kernel per operation outside of attention.
 bool is_eager(const job_spec& job) {
   return job.kernels == "eager" || job.kernels == "sdpa";
+}
+
+/// Whether an update launches kernels for each parameter. Programs that divide their model among
+/// GPUs do not: Megatron-LM, DeepSpeed and nanotron update all parameters by fused optimizers.
+bool updates_one_by_one(const job_spec& job, const gpu_work& w) {
+  return is_eager(job) && !w.divided;
 }
 
 /// Bytes that elementwise operations move in the forward of one sample: w (n_s (15/t + 3) + 3 n_m /
@@ -33,6 +35,10 @@ double elementwise_bytes(const job_spec& job, const gpu_work& w) {
 }
 
 }  // namespace
+
+bool has_single_precision(const job_spec& job) {
+  return job.memory && is_single(*job.memory);
+}
 
 double flops_s(const gpu_type& gpu) {
   return (gpu.fp16_tflops > 0 ? gpu.fp16_tflops : gpu.fp32_tflops) * 1e12 * gpu.efficiency;
@@ -72,14 +78,22 @@ kernel_times time_kernels(const job_spec& job, const gpu_type& gpu, const gpu_wo
   if (memory > 0) t.forward_s += w.rows * elementwise_bytes(job, w) / memory;
   // The host's launches are a lower limit, however fast the GPU is.
   const double launches = w.kernels.products * launch_s(job, gpu);
-  t.backward_s = std::max(backward * t.forward_s, backward * launches);
+  const double passes =
+      job.kernels == "eager" ? constants.eager_backward_launches : constants.backward_launches;
+  // Where all is computed again, a backward has a forward's launches besides.
+  const double back = (passes + std::max(0.0, backward - 2)) * launches;
+  t.backward_s = backward * t.forward_s;
+  t.backward_idle_s = std::max(0.0, back - t.backward_s);
+  t.forward_idle_s = std::max(0.0, launches - t.forward_s);
+  t.backward_s += t.backward_idle_s;
   if (has_no_matrix(job.kernels))
     t.backward_s +=
         constants.flash_recompute * w.rows * w.kernels.attention_flops / w.tensor / speed;
-  t.forward_s = std::max(t.forward_s, launches);
-  // Gradient norms, loss scaling, the loader; for eager programs a launch per parameter.
-  t.update_s +=
-      is_eager(job) ? w.kernels.products * constants.eager_update_us * 1e-6 : constants.update_s;
+  t.forward_s += t.forward_idle_s;
+  // Gradient norms, loss scaling, the loader; besides, a launch per parameter where each has its
+  // own.
+  t.update_s += updates_one_by_one(job, w) ? w.kernels.products * constants.eager_update_us * 1e-6
+                                           : constants.update_s;
   return t;
 }
 

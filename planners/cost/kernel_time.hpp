@@ -27,6 +27,9 @@ struct kernel_constants {
   double loss_by_operations_bytes = 52.0 / 3;
   // L: host time to launch a product and the operations around it, forward.
   double eager_launch_us = 270, launch_us = 70;
+  // Launches of a backward, in forwards: of an eager program autograd's threads launch it, without
+  // the interpreter that launches its forward.
+  double backward_launches = 2, eager_backward_launches = 1;
   // Time of an update beside its bytes: per product of the model, or in all.
   double eager_update_us = 1250, update_s = 0.02;
   double update_bytes = 28;  // per parameter, AdamW in single precision: reads 16, writes 12
@@ -44,12 +47,18 @@ struct gpu_work {
   double tensor = 1;      // t: GPUs that share the layers
   double rows = 1;        // samples per micro-batch
   kernel_counts kernels;  // of the layers, shared or not; logits: its own
+  bool divided = false;   // several GPUs share the model's layers, or have stages of it
 };
 
 struct kernel_times {
   double forward_s = 0, backward_s = 0;  // per micro-batch
   double update_s = 0;                   // per iteration
+  // Parts of these in which the GPU waits for the host's launches.
+  double forward_idle_s = 0, backward_idle_s = 0;
 };
+
+/// Are all numbers of the job's training in single precision?
+bool has_single_precision(const job_spec& job);
 
 /// Times of one GPU's kernels. `backward`: the backward's FLOPs in forwards. For a type without
 /// kernel_us a forward is FLOPs over flops_s alone, and an update its bytes over the bandwidth.

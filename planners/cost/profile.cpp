@@ -272,12 +272,18 @@ bool has_times_of(const device_profile& p, const job_spec& job) {
   return entry && (!runs || job.train->program->threads == (*entry)->threads);
 }
 
-/// All of the model on one device.
-profiled_stage whole_model(const device_profile& p, const model& m, std::uint32_t rows) {
-  if (has_program_layers(m))
-    return put_together(**layers_of(p, m), m, {0, static_cast<std::uint32_t>(m.operators.size())},
-                        rows);
-  return put_together(**sizes_of(p, m), m.sequence, {m.layers, m.layers, true, true}, rows);
+/// All of the model on one device, or on one of several that share it. Layers of a program have
+/// been measured on one device alone.
+profiled_stage whole_model(const device_profile& p, const model& m, std::uint32_t rows,
+                           std::uint32_t tensor = 1) {
+  if (has_program_layers(m)) {
+    const auto layers = static_cast<std::uint32_t>(m.operators.size());
+    auto s = put_together(**layers_of(p, m), m, {0, layers}, rows);
+    for (auto* part : {&s.forward_s, &s.backward_s, &s.update_s}) *part /= tensor;
+    return s;
+  }
+  return put_together(**sizes_of(p, m), m.sequence, {m.layers, m.layers, true, true, false, tensor},
+                      rows);
 }
 
 std::uint32_t largest_rows(const device_profile& p, const model& m) {
@@ -334,13 +340,13 @@ double profiled_flops_s(const device_profile& p, const model& m) {
   return s > 0 ? 3 * shape_of(m).forward_flops * max / s : 0;
 }
 
-double profiled_iteration_s(const job_spec& job, const gpu_type& gpu, double microbatches,
-                            double rows) {
+profiled_iteration profiled_iteration_of(const job_spec& job, const gpu_type& gpu,
+                                         double microbatches, double rows, std::uint32_t tensor) {
   const auto* p = profile_of(job, gpu);
-  if (!p) return 0;
+  if (!p) return {};
   const auto whole = static_cast<std::uint32_t>(std::ceil(rows));
-  const auto s = whole_model(*p, job.model, whole);
-  return microbatches * rows / whole * (s.forward_s + s.backward_s) + s.update_s;
+  const auto s = whole_model(*p, job.model, whole, tensor);
+  return {microbatches * rows / whole * (s.forward_s + s.backward_s) + s.update_s, s.with_sums};
 }
 
 namespace {

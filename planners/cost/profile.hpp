@@ -85,10 +85,15 @@ double sum_s(const std::vector<all_reduce_rate>& measured, const link& inside,
 /// the profile does not have the model.
 double profiled_flops_s(const device_profile& p, const model& m);
 
-/// Seconds of the whole model's forwards and backwards of `microbatches` x `rows` samples and one
-/// update on a single GPU, as profiled; 0: not profiled.
-double profiled_iteration_s(const job_spec& job, const gpu_type& gpu, double microbatches,
-                            double rows);
+/// An iteration of the whole model, on one of the GPUs that share it.
+struct profiled_iteration {
+  double s = 0;            // 0: not profiled
+  bool with_sums = false;  // including the all-reduces among these GPUs
+};
+/// Forwards and backwards of `microbatches` x `rows` samples and one update, where `tensor` GPUs
+/// share the model: as profiled with that many, or else each GPU's part of one GPU's times.
+profiled_iteration profiled_iteration_of(const job_spec& job, const gpu_type& gpu,
+                                         double microbatches, double rows, std::uint32_t tensor);
 
 /// The source of a job's estimates on this type, for display: "the cost model", or the profile's
 /// device and date, and whether this micro-batch size is outside the measured range; and the source

@@ -24,8 +24,8 @@ struct channel {
 
 /// The slowest GPUs and links of an allocation: mixed types run at the speed of the slowest.
 struct topology {
-  kernel_times kernels;   // of the slowest GPU without a profile
-  double profiled_s = 0;  // an iteration's work on the slowest GPU with a profile, alone
+  kernel_times kernels;         // of the slowest GPU without a profile
+  profiled_iteration profiled;  // on the slowest GPU with a profile
   double cost_per_hour = 0;
   std::uint32_t largest_share = 0;
   bool one_node = true, one_datacenter = true;
@@ -49,7 +49,8 @@ void limit_by_wan(topology& t, const cluster& c, std::uint32_t a, std::uint32_t 
 
 /// The micro-batches of the fullest replica, and the work of one of its GPUs.
 struct replica {
-  double microbatches = 1, rows = 1;
+  replica_batch batch;
+  std::uint32_t tensor = 1;
   gpu_work work;
   double backward = 2;
 };
@@ -58,19 +59,23 @@ void slow_to(kernel_times& slowest, const kernel_times& t) {
   slowest.forward_s = std::max(slowest.forward_s, t.forward_s);
   slowest.backward_s = std::max(slowest.backward_s, t.backward_s);
   slowest.update_s = std::max(slowest.update_s, t.update_s);
+  slowest.forward_idle_s = std::min(slowest.forward_idle_s, t.forward_idle_s);
+  slowest.backward_idle_s = std::min(slowest.backward_idle_s, t.backward_idle_s);
 }
 
 topology topology_of(const cluster& c, const job_spec& job, const replica& r,
                      const allocation& where, const cost_constants& k) {
+  constexpr double none = std::numeric_limits<double>::infinity();
   topology t;
+  t.kernels.forward_idle_s = t.kernels.backward_idle_s = none;
   std::vector<std::uint32_t> datacenters;
   for (const auto& share : where) {
     const auto& n = c.nodes[share.node];
     const auto& gpu = c.gpus[n.gpu];
-    if (const double alone_s = profiled_iteration_s(job, gpu, r.microbatches, r.rows); alone_s > 0)
-      t.profiled_s = std::max(t.profiled_s, alone_s);
-    else
-      slow_to(t.kernels, time_kernels(job, gpu, r.work, r.backward));
+    const auto measured =
+        profiled_iteration_of(job, gpu, r.batch.microbatches, r.batch.rows, r.tensor);
+    if (measured.s > t.profiled.s) t.profiled = measured;
+    if (measured.s == 0) slow_to(t.kernels, time_kernels(job, gpu, r.work, r.backward));
     t.cost_per_hour += share.gpus * price_per_hour(c, share.node);
     t.largest_share = std::max(t.largest_share, share.gpus);
     if (const auto* p = sums_profile_of(job, gpu)) t.sums.push_back(&p->copies.all_reduces);
@@ -122,15 +127,15 @@ double sum_in_node_s(double bytes, double members, const topology& t) {
 replica replica_of(const job_spec& job, const plan& how, const model_shape& shape,
                    const cost_constants& k) {
   const double tensor = how.tensor_parallel;
-  const double samples = std::ceil(double{1} * job.global_batch / how.data_parallel);
   replica r;
-  r.microbatches =
-      std::clamp(double{1} * job.microbatches.value_or(1), 1.0, std::max(samples, 1.0));
-  r.rows = samples / r.microbatches;
+  r.batch = batch_of_replica(job, how.data_parallel, how.microbatches);
+  r.tensor = how.tensor_parallel;
   r.backward = backward_forwards(job, k.backward);
   const double trained = job.memory ? trained_parameters(job) : shape.parameters;
   const double shards = job.memory && job.memory->zero > 0 ? how.data_parallel : 1;
-  r.work = {shape.forward_flops / tensor, trained / tensor / shards, tensor, r.rows, shape.kernels};
+  r.work = {
+      shape.forward_flops / tensor, trained / tensor / shards, tensor, r.batch.rows, shape.kernels,
+      how.tensor_parallel > 1};
   r.work.kernels.logits /= tensor;
   return r;
 }
@@ -145,27 +150,35 @@ iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, con
   const auto shape = shape_of(job.model);
   const double data = how.data_parallel, tensor = how.tensor_parallel;
   const auto r = replica_of(job, how, shape, k);
-  const double m = r.microbatches, b = r.rows;
+  const double m = r.batch.microbatches, b = r.batch.rows;
   const auto t = topology_of(c, job, r, where, k);
 
   iteration_estimate e;
   double backward_s = t.kernels.backward_s;  // of the last micro-batch
   double update_s = t.kernels.update_s;
   e.compute_s = m * (t.kernels.forward_s + backward_s) + update_s;
-  if (const double measured_s = t.profiled_s / tensor; measured_s > e.compute_s) {
-    e.compute_s = measured_s;
+  const bool measured = t.profiled.s > e.compute_s;
+  if (measured) {
+    e.compute_s = t.profiled.s;
     update_s = 0;  // it is in there
-    backward_s = measured_s * r.backward / (1 + r.backward) / m;
+    backward_s = e.compute_s * r.backward / (1 + r.backward) / m;
   }
-  if (how.tensor_parallel > 1) {
+  // Relative to half precision.
+  const double width = transferred_width(job, t.profiled.s > 0);
+  if (how.tensor_parallel > 1 && !(measured && t.profiled.with_sums)) {
     const auto span = span_of_groups(c, where, how.tensor_parallel, how.data_parallel);
     const auto& over = t.between(span.in_node, span.in_datacenter);
-    const double each = b * shape.reduced_bytes / std::max(shape.reduces, 1.0);
+    const double each = width * b * shape.reduced_bytes / std::max(shape.reduces, 1.0);
     const double one_s = span.in_node ? sum_in_node_s(each, tensor, t)
                                       : ring_s(each, tensor, over.bytes_s, over.latency_s);
-    // Forward, again where it is recomputed, and backward.
+    // Forward, again where it is recomputed, and backward. While the host launches, idle GPUs sum.
     const bool again = job.memory && job.memory->checkpointing == "full";
-    e.tensor_s = (again ? 3 : 2) * shape.reduces * m * one_s;
+    const double forward_s = shape.reduces * one_s, backward_sums_s = (again ? 2 : 1) * forward_s;
+    const auto beyond = [&](double s, double idle_s) {
+      return measured ? s : std::max(0.0, s - idle_s);
+    };
+    e.tensor_s = m * (beyond(forward_s, t.kernels.forward_idle_s) +
+                      beyond(backward_sums_s, t.kernels.backward_idle_s));
   }
   if (how.data_parallel > 1) {
     // Each rank of the tensor groups has its own ring; those of one node share its outgoing link.
@@ -174,7 +187,7 @@ iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, con
     const bool gathers = job.memory && job.memory->zero == 3;
     const double trained = job.memory ? trained_parameters(job) : shape.parameters;
     const double bytes =
-        k.gradient_bytes * (gathers ? 0.5 * trained + shape.parameters : trained) / tensor;
+        width * k.gradient_bytes * (gathers ? 0.5 * trained + shape.parameters : trained) / tensor;
     const auto& over = t.between(false, t.one_datacenter);
     const double whole = t.one_node ? sum_in_node_s(bytes, data, t)
                                     : ring_s(bytes, data, over.bytes_s, over.latency_s, rings);

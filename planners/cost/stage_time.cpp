@@ -1,5 +1,6 @@
 #include "planners/cost/stage_time.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "planners/cost/profile.hpp"
@@ -41,9 +42,10 @@ bool set_times(stage_costs& c, const device_profile& profile, const job_spec& jo
 
 /// GPUs that share a stage all-reduce once in every sublayer's forward and once in its backward: as
 /// measured, or as a ring. The forward's all-reduces have the transferred precision; a GPU's
-/// gradients are in half precision.
+/// gradients are in half precision, unless all of the job's numbers are in single. While the host
+/// launches kernels, idle GPUs (`kernels`) sum.
 void add_sums(stage_costs& c, const job_spec& job, const gpu_type& gpu, const stage_part& p,
-              std::uint32_t rows, double width, const link& inside) {
+              std::uint32_t rows, double width, const link& inside, const kernel_times& kernels) {
   const auto t = p.tensor_parallel;
   if (t <= 1) return;
   auto reached = inside;
@@ -51,18 +53,23 @@ void add_sums(stage_costs& c, const job_spec& job, const gpu_type& gpu, const st
   const auto sums_s = [&](double each) {
     return p.count * sum_s(measured_sums(job, gpu), reached, t, rows * p.output_bytes * each);
   };
-  c.forward_s += sums_s(width);
-  if (c.recompute_s > 0) c.recompute_s += sums_s(width);
-  if (timed_recomputation_of(job) == recomputation::layers) c.backward_s += sums_s(width);
+  const double forward_s = std::max(0.0, sums_s(width) - kernels.forward_idle_s);
+  c.forward_s += forward_s;
+  if (c.recompute_s > 0) c.recompute_s += forward_s;
   constexpr double half = 2;
-  c.backward_s += sums_s(device_facts_of(job).bytes_per_value / half);
+  const double gradients =
+      has_single_precision(job) ? width : device_facts_of(job).bytes_per_value / half;
+  double backward_s = sums_s(gradients);
+  if (timed_recomputation_of(job) == recomputation::layers) backward_s += sums_s(width);
+  c.backward_s += std::max(0.0, backward_s - kernels.backward_idle_s);
 }
 
 /// The work of each GPU of a stage. LoRA trains few parameters, and with ZeRO each pipeline updates
 /// a part of them.
 gpu_work work_of(const job_spec& job, const stage_part& p, std::uint32_t rows,
-                 std::uint32_t pipelines) {
-  gpu_work w{p.flops, p.parameters, double{1} * p.tensor_parallel, double{1} * rows, p.kernels};
+                 std::uint32_t pipelines, bool divided) {
+  gpu_work w{p.flops,          p.parameters, double{1} * p.tensor_parallel,
+             double{1} * rows, p.kernels,    divided || p.tensor_parallel > 1};
   if (!job.memory) return w;
   if (job.memory->lora_rank > 0)
     w.parameters *= trained_parameters(job) / shape_of(job.model).parameters;
@@ -85,14 +92,6 @@ double tied_parameters(const model& m) {
                                : double{1} * m.vocabulary * m.hidden;
 }
 
-/// Width of transferred numbers relative to half precision; the built-in trainer sends single
-/// precision.
-double transferred_width(const job_spec& job, bool profiled) {
-  constexpr std::uint32_t single = 4;
-  const bool real = profiled || device_facts_of(job).bytes_per_sent_value == single;
-  return real || has_program_layers(job.model) || (job.memory && is_single(*job.memory)) ? 2 : 1;
-}
-
 /// ZeRO-3 gathers the weights twice and scatters the gradients: 1.5 times the bytes.
 double exchanged_parameters(const job_spec& job, const stage_part& p) {
   if (!job.memory) return p.parameters;
@@ -101,6 +100,12 @@ double exchanged_parameters(const job_spec& job, const stage_part& p) {
 }
 
 }  // namespace
+
+double transferred_width(const job_spec& job, bool profiled) {
+  constexpr std::uint32_t single = 4;
+  const bool real = profiled || device_facts_of(job).bytes_per_sent_value == single;
+  return real || has_program_layers(job.model) || has_single_precision(job) ? 2 : 1;
+}
 
 double emulated_speed(const cluster& c, node_index node, const job_spec& job) {
   return device_facts_of(job).is_host_core ? c.nodes[node].emulate_speed : 1;
@@ -149,7 +154,7 @@ stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu,
   const cost_constants k;
   const auto& p = parts[stage];
   stage_costs c;
-  const auto work = work_of(job, p, rows, pipelines);
+  const auto work = work_of(job, p, rows, pipelines, stages > 1);
   const auto times = time_kernels(job, gpu, work, backward_of_weights(job, k.backward));
   c.forward_s = times.forward_s;
   c.recompute_s = recomputes ? c.forward_s : 0;
@@ -162,7 +167,7 @@ stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu,
     c.recompute_s = 0;
   }
   const double width = transferred_width(job, profile != nullptr);
-  if (!has_sums) add_sums(c, job, gpu, p, rows, width, inside);
+  if (!has_sums) add_sums(c, job, gpu, p, rows, width, inside, profile ? kernel_times{} : times);
   c.activation_bytes = static_cast<std::uint64_t>(std::llround(rows * p.output_bytes * width));
   if (job.model.needs_norm.value_or(false)) c.norms_s = 0;
   c.gradient_bytes = static_cast<std::uint64_t>(

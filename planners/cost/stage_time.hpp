@@ -48,6 +48,10 @@ stage_costs costs_on_node(const cluster& c, node_index node, const job_spec& job
                           const std::vector<stage_part>& parts, std::uint32_t stage,
                           std::uint32_t rows, std::uint32_t pipelines = 1);
 
+/// Width of the numbers that GPUs send each other, relative to half precision: 2 in single
+/// precision, which is the built-in trainer's, and that of the stages that a profile measured.
+double transferred_width(const job_spec& job, bool profiled);
+
 /// All-reduce rates inside a node of this type; empty: not measured.
 const std::vector<all_reduce_rate>& measured_sums(const job_spec& job, const gpu_type& gpu);
 

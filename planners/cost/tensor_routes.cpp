@@ -7,6 +7,7 @@
 #include "messages/domain/link_cost.hpp"
 #include "planners/cost/profile.hpp"
 #include "planners/model/job_device.hpp"
+#include "planners/model/job_memory.hpp"
 
 namespace troupe::planners {
 
@@ -84,13 +85,17 @@ std::uint64_t tensor_routes::summed_bytes(std::uint32_t p, std::uint32_t s) cons
 }
 
 /// The peers by route. Every member sums one chunk: it receives the others' parts of it and sends
-/// them the sum. Pipelines that are not laid out are on other nodes, so they count on a route that
-/// leaves the node.
+/// them the sum. The GPUs that share a program's stage have a part of the gradients each: inside
+/// the node they send over links of their own, to other nodes over one card. Pipelines that are not
+/// laid out are on other nodes, so they count on a route that leaves the node.
 std::vector<peer_route> tensor_routes::peers(std::uint32_t p, std::uint32_t s) const {
   const double chunk = static_cast<double>(summed_bytes(p, s)) / pipelines_;
+  const auto parts = divides_words(job_) ? std::max(1U, layout_.parts[s].tensor_parallel) : 1;
+  const double on_card = chunk * parts;
   std::vector<peer_route> all;
   const auto route_to = [&](std::uint32_t peer) -> peer_route& {
-    const auto w = route(p, s, peer, s, chunk);
+    const bool inside = place(peer, s).node == place(p, s).node;
+    const auto w = route(p, s, peer, s, inside ? chunk : on_card);
     const auto at = std::ranges::find(all, w, &peer_route::route);
     return at != all.end() ? *at : all.emplace_back(peer_route{w, {}, 0});
   };

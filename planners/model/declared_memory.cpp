@@ -1,6 +1,7 @@
 #include "planners/model/declared_memory.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "messages/base/folds.hpp"
 #include "planners/model/model_chain.hpp"
@@ -33,11 +34,16 @@ double adapter_parameters(const model& m, const memory_options& o) {
   return o.lora_rank * m.layers * sides;
 }
 
-/// Samples in flight on a GPU: its share of the batch, in micro-batches if the job has them.
-double samples_in_flight(const job_spec& job, std::uint32_t data) {
-  const double mine = (std::uint64_t{job.global_batch} + data - 1) / data;
-  if (job.memory->micro_batch > 0) return std::min<double>(job.memory->micro_batch, mine);
-  return std::max(1.0, mine / job.microbatches.value_or(1));
+double samples_of_replica(const job_spec& job, std::uint32_t data) {
+  return static_cast<double>((std::uint64_t{job.global_batch} + data - 1) / data);
+}
+
+/// Samples in flight on a GPU: its share of the batch, or the largest of its micro-batches.
+double samples_in_flight(const job_spec& job, std::uint32_t data, std::uint32_t planned) {
+  const double mine = samples_of_replica(job, data);
+  const bool by_size = planned == 0 && job.memory && job.memory->micro_batch > 0;
+  if (by_size) return std::min<double>(job.memory->micro_batch, mine);
+  return std::max(1.0, batch_of_replica(job, data, planned).rows);
 }
 
 bool is_mixed(const memory_options& o) {
@@ -147,13 +153,15 @@ double backward_forwards(const job_spec& job, double plain) {
 
 namespace {
 
-/// MARP's memory, corrected by what the job's kernels keep more or less than the formula's.
-memory_parts marp_memory_of(const job_spec& job, std::uint32_t data, std::uint32_t tensor) {
+/// MARP's memory of the samples that are in flight, corrected by what the job's kernels keep more
+/// or less than the formula's.
+memory_parts marp_memory_of(const job_spec& job, std::uint32_t data, std::uint32_t tensor,
+                            std::uint32_t planned) {
   const auto& m = job.model;
-  auto parts = marp_memory(m, job.global_batch, data, tensor);
+  const double samples = std::ceil(samples_in_flight(job, data, planned));
+  auto parts = marp_memory(m, static_cast<std::uint32_t>(samples), 1, tensor);
   if (!has_no_matrix(job.kernels) || !m.operators.empty()) return parts;
   const kept_by_number each = kept_by_kernels(job), marp;
-  const double samples = (std::uint64_t{job.global_batch} + data - 1) / data;
   const double s = m.sequence, stream = 2 * (each.stream - marp.stream) * m.hidden;
   const double matrix = (each.matrix - marp.matrix) * m.heads * s / tensor;
   parts.activations += samples * m.layers * s * (stream + matrix);
@@ -162,10 +170,24 @@ memory_parts marp_memory_of(const job_spec& job, std::uint32_t data, std::uint32
 
 }  // namespace
 
-memory_parts program_memory(const job_spec& job, std::uint32_t data, std::uint32_t tensor) {
-  if (!job.memory) return marp_memory_of(job, data, tensor);
+replica_batch batch_of_replica(const job_spec& job, std::uint32_t data, std::uint32_t planned) {
+  const double samples = std::max(1.0, samples_of_replica(job, data));
+  double m = planned > 0 ? planned : job.microbatches.value_or(1);
+  if (planned == 0 && job.memory && job.memory->micro_batch > 0)
+    m = std::ceil(samples / job.memory->micro_batch);
+  m = std::clamp(m, 1.0, samples);
+  return {m, samples / m};
+}
+
+bool fixes_micro_batch(const job_spec& job) {
+  return job.microbatches || (job.memory && job.memory->micro_batch > 0);
+}
+
+memory_parts program_memory(const job_spec& job, std::uint32_t data, std::uint32_t tensor,
+                            std::uint32_t planned) {
+  if (!job.memory) return marp_memory_of(job, data, tensor, planned);
   const double t = tensor, all = shape_of(job.model).parameters;
-  const double samples = samples_in_flight(job, data);
+  const double samples = samples_in_flight(job, data, planned);
   const double number = is_single(*job.memory) ? 2 : 1;  // the formulas are of half precision
   auto parts = states_and_buffers(job, {all, trained_parameters(job), t}, data, t);
   parts.activations = number * samples * activation_bytes(job, t);
@@ -190,11 +212,11 @@ double unshared_bytes_per_parameter(const job_spec& job) {
          (o.zero >= 1 ? 0 : each.optimizer);
 }
 
-double program_bytes(const job_spec& job, std::uint32_t data, std::uint32_t tensor,
-                     double headroom) {
+double program_bytes(const job_spec& job, std::uint32_t data, std::uint32_t tensor, double headroom,
+                     std::uint32_t planned) {
   if (job.memory && job.memory->gb > 0) return job.memory->gb * bytes_per_gb;
   if (!has_known_memory(job)) return unknown_program_bytes * (1 + headroom);
-  return program_memory(job, data, tensor).total() * (1 + headroom);
+  return program_memory(job, data, tensor, planned).total() * (1 + headroom);
 }
 
 }  // namespace troupe::planners

@@ -11,9 +11,22 @@
 
 namespace troupe::planners {
 
-/// Without headroom. `data` replicas of `tensor` GPUs each. States: Rajbhandari et al. (ZeRO),
-/// section 3; activations: Korthikanti et al., equations 1 to 6.
-memory_parts program_memory(const job_spec& job, std::uint32_t data, std::uint32_t tensor);
+/// The micro-batches of the fullest of `data` replicas, which has ceil(B / data) samples, and the
+/// samples in each: their mean, where the last one is smaller.
+struct replica_batch {
+  double microbatches = 1, rows = 1;
+};
+/// As a plan says (`planned`, 0: it does not), or else the job: by its micro_batch, or its
+/// microbatches; otherwise all samples at once.
+replica_batch batch_of_replica(const job_spec& job, std::uint32_t data, std::uint32_t planned = 0);
+/// Does the job say how many samples a GPU computes at once?
+bool fixes_micro_batch(const job_spec& job);
+
+/// Without headroom. `data` replicas of `tensor` GPUs each, with `planned` micro-batches (0: the
+/// job's). States: Rajbhandari et al. (ZeRO), section 3; activations: Korthikanti et al., equations
+/// 1 to 6.
+memory_parts program_memory(const job_spec& job, std::uint32_t data, std::uint32_t tensor,
+                            std::uint32_t planned = 0);
 
 /// The same of a GPU's stage, one micro-batch of `rows` samples at a time: states, ends, buffers
 /// and context. Activations: job_memory.hpp. Precondition: the job declares its memory.
@@ -36,8 +49,8 @@ inline constexpr double unknown_program_bytes = 1e6;
 
 /// Memory per GPU of a plan of the job: the above with the cluster's headroom, or memory_gb
 /// unchanged. `headroom`: cluster_settings::memory_headroom.
-double program_bytes(const job_spec& job, std::uint32_t data, std::uint32_t tensor,
-                     double headroom);
+double program_bytes(const job_spec& job, std::uint32_t data, std::uint32_t tensor, double headroom,
+                     std::uint32_t planned = 0);
 
 /// The number of trained parameters: fewer under LoRA.
 double trained_parameters(const job_spec& job);

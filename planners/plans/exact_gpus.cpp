@@ -9,8 +9,10 @@
 #include "messages/base/folds.hpp"
 #include "messages/domain/tensor_split.hpp"
 #include "planners/cluster/queue_order.hpp"
+#include "planners/cost/measured_memory.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/model/declared_memory.hpp"
+#include "planners/plans/accumulation.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/has.hpp"
 #include "planners/plans/known_types.hpp"
@@ -166,10 +168,10 @@ namespace {
 /// since a mix runs at the speed of the slowest.
 class exact_planner {
  public:
-  exact_planner(const cluster& c, const job_spec& job)
-      : c_{c}, job_{job}, splits_{splits()}, whole_{c} {
+  exact_planner(const cluster& c, const job_spec& job) : c_{c}, job_{job}, whole_{c} {
     for (gpu_index g = 0; g < c.gpus.size(); ++g)
       if (allows(job, c.gpus[g]) && whole_.idle_of(g) > 0) types_.push_back(g);
+    splits_ = splits();
   }
 
   expected<std::vector<plan>> plans() const {
@@ -209,8 +211,7 @@ class exact_planner {
     }
     if (out.empty()) out.emplace_back().data_parallel = job_.gpus;
     for (auto& p : out)
-      p.bytes_per_gpu =
-          program_bytes(job_, p.data_parallel, p.tensor_parallel, c_.settings.memory_headroom);
+      p.bytes_per_gpu = program_bytes_on(c_, types_, job_, p.data_parallel, p.tensor_parallel);
     return out;
   }
 
@@ -271,6 +272,20 @@ class exact_planner {
     return 0;
   }
 
+  /// The split that needs the fewest micro-batches to fit a GPU with that memory, for the message
+  /// to a user whose program holds its batch at once; empty: it does not, or none fits.
+  std::string with_less_at_once(double max_bytes) const {
+    if (job_.assumed_model) return {};
+    const plan* found = nullptr;
+    std::uint32_t fewest = 0;
+    for (const auto& p : splits_) {
+      const auto m =
+          fewest_micro_batches(c_, types_, job_, p.data_parallel, p.tensor_parallel, max_bytes);
+      if (m > 1 && (!found || m < fewest)) found = &p, fewest = m;
+    }
+    return found ? fewer_at_once_text(job_, found->data_parallel, job_.gpus, fewest) : "";
+  }
+
   /// From the hardest obstacle to the mildest: no such type, no GPU with the memory, too few of
   /// them, the quota, and last the shape of the nodes, for which a smaller number may help.
   std::string why_none_fits() const {
@@ -290,8 +305,9 @@ class exact_planner {
     }
     const auto needed = needed_gpus(smallest.bytes_per_gpu);
     if (enough == 0)
-      return fmt::format("needs more than {:.1f} GB per GPU; the largest here has {:g} GB",
-                         smallest.bytes_per_gpu / bytes_per_gb, largest_gb);
+      return fmt::format("needs more than {:.1f} GB per GPU; the largest here has {:g} GB{}",
+                         smallest.bytes_per_gpu / bytes_per_gb, largest_gb,
+                         with_less_at_once(largest_gb * bytes_per_gb));
     if (enough < job_.gpus) return fmt::format("needs {}; the cluster has {}", needed, enough);
     if (allowed < job_.gpus)
       return fmt::format("needs {}; a job may have {} (quota)", needed, allowed);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "messages/base/folds.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/domain/tensor_split.hpp"
 #include "planners/cost/plan_time.hpp"
@@ -67,7 +68,8 @@ expected<placed_plan> plan_of_stages(const cluster& c, const idle_index& idle, c
                   job.global_batch, pipelines);
   how.microbatches = batch.microbatches;
   how.rows = batch.rows;
-  const auto bytes = bytes_by_stage(job, batch, *parts, c.settings.memory_headroom);
+  const auto types = mapped(stages, [&](const stage_request& s) { return &c.gpus[s.gpu]; });
+  const auto bytes = bytes_by_stage(job, batch, *parts, c.settings.memory_headroom, types);
   std::vector<std::uint32_t> left;
   for (node_index n = 0; n < c.nodes.size(); ++n) left.push_back(idle.idle(n));
   for (std::size_t s = 0; s < stages.size(); ++s) {

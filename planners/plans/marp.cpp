@@ -3,14 +3,18 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "messages/base/refuse.hpp"
 #include "messages/domain/tensor_split.hpp"
+#include "planners/cost/measured_memory.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/model/declared_memory.hpp"
+#include "planners/plans/accumulation.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/known_types.hpp"
 
@@ -37,17 +41,6 @@ struct candidate {
   double dearest_run = 0;          // likewise
   double score = 0;                // larger is better
 };
-
-std::vector<std::uint32_t> divisors(std::uint32_t n) {
-  std::vector<std::uint32_t> low, high;
-  for (std::uint32_t i = 1; std::uint64_t{i} * i <= n; ++i) {
-    if (n % i != 0) continue;
-    low.push_back(i);
-    if (i != n / i) high.push_back(n / i);
-  }
-  low.insert(low.end(), high.rbegin(), high.rend());
-  return low;
-}
 
 // Job files are checked before; studies and plug-ins call this with specs of their own.
 expected<void> check(const cluster& c, const job_spec& job) {
@@ -109,64 +102,136 @@ std::string none_fits(const cluster& c, const job_spec& job, const std::string& 
                      min_bytes / bytes_per_gb, largest);
 }
 
+std::vector<type_facts> types_of(const cluster& c, const job_spec& job) {
+  std::vector<type_facts> types(c.gpus.size());
+  for (gpu_index g = 0; g < types.size(); ++g) {
+    if (!allows(job, c.gpus[g])) continue;
+    types[g].nodes = nodes_of_type(c, g);
+    for (const auto n : types[g].nodes) types[g].gpus += c.nodes[n].gpus;
+    if (c.gpus[g].quota > 0)
+      types[g].gpus = std::min<std::uint64_t>(types[g].gpus, c.gpus[g].quota);
+  }
+  return types;
+}
+
+/// Visits every split, the smallest first: the first one that would fit but for the number of GPUs
+/// explains a refusal best.
+class split_search {
+ public:
+  split_search(const cluster& c, const job_spec& job, planning_budget& budget)
+      : c_{c}, job_{job}, budget_{budget}, types_{types_of(c, job)} {
+    for (gpu_index g = 0; g < types_.size(); ++g)
+      if (types_[g].gpus > 0) present_.push_back(g);
+  }
+
+  /// `accumulates`: gradients of micro-batches are summed, which the plans choose.
+  std::vector<candidate> run(bool accumulates) {
+    std::vector<candidate> all;
+    too_many_.clear();
+    min_bytes_ = std::numeric_limits<double>::infinity();
+    std::uint32_t node_gpus = 0;
+    for (const auto& t : types_)
+      if (!t.nodes.empty()) node_gpus = std::max(node_gpus, c_.nodes[t.nodes[0]].gpus);
+    const auto units = 200 * (1 + job_.model.operators.size()) * (1 + types_.size());
+    for (std::uint32_t t = 1; t <= node_gpus; t *= 2) {
+      if (!splits_into(job_.model, t)) break;
+      for (const auto d : divisors(job_.global_batch))
+        for (const auto m : accumulates ? micro_batches(d, t) : std::vector{0U}) {
+          if (!budget_.spend(units)) return all;
+          if (auto x = with_gpus(d, t, m)) all.push_back(std::move(*x));
+        }
+    }
+    return all;
+  }
+
+  /// Why there is none: by memory and number of GPUs.
+  std::string why_none() const { return none_fits(c_, job_, too_many_, min_bytes_); }
+
+ private:
+  double bytes_of(std::uint32_t d, std::uint32_t t, std::uint32_t m) const {
+    return program_bytes_on(c_, present_, job_, d, t, m);
+  }
+
+  /// Numbers of micro-batches of a replica: for each GPU type the least with which it has the
+  /// memory, since larger products are faster; where none has it, as many as there are samples.
+  std::vector<std::uint32_t> micro_batches(std::uint32_t d, std::uint32_t t) const {
+    std::vector<std::uint32_t> out;
+    for (gpu_index g = 0; g < types_.size(); ++g) {
+      if (types_[g].gpus == 0) continue;
+      auto m = fewest_micro_batches(c_, present_, job_, d, t, c_.gpus[g].memory_bytes());
+      if (m == 0) m = job_.global_batch / d;
+      if (std::ranges::find(out, m) == out.end()) out.push_back(m);
+    }
+    return out;
+  }
+
+  /// The split on the types that hold it; none: they do not, or are too few.
+  std::optional<candidate> with_gpus(std::uint32_t d, std::uint32_t t, std::uint32_t m) {
+    candidate x;
+    auto& how = x.how;
+    how.data_parallel = d;
+    how.tensor_parallel = t;
+    how.bytes_per_gpu = bytes_of(d, t, m);
+    how.microbatches = m;
+    how.rows = m > 0 ? job_.global_batch / d / m : 0;
+    min_bytes_ = std::min(min_bytes_, how.bytes_per_gpu);
+    std::uint64_t gpus = 0, groups = 0;
+    for (gpu_index g = 0; g < types_.size(); ++g) {
+      const auto& type = types_[g];
+      if (type.gpus == 0 || !(c_.gpus[g].memory_bytes() > how.bytes_per_gpu)) continue;
+      how.gpu_types.push_back(g);
+      gpus += type.gpus;
+      std::uint64_t whole = 0;
+      for (const auto n : type.nodes) whole += c_.nodes[n].gpus / t;
+      groups += std::min(whole, type.gpus / t);
+    }
+    // Enough whole groups on nodes exist: policies then never split one.
+    how.tensor_in_node = groups >= d;
+    if (gpus == 0) return {};
+    const bool bound = job_.max_gpus && *job_.max_gpus < gpus;
+    if (std::uint64_t{d} * t > (bound ? *job_.max_gpus : gpus)) {
+      if (too_many_.empty())
+        too_many_ = fmt::format(
+            "needs {} GPUs of at least {:.1f} GB; the {} {}", std::uint64_t{d} * t,
+            how.bytes_per_gpu / bytes_per_gb, bound ? "job allows" : "cluster has",
+            bound ? fmt::format("{} ({})", *job_.max_gpus, bound_key(job_)) : fmt::to_string(gpus));
+      return {};
+    }
+    estimate(c_, job_, types_, x);
+    return x;
+  }
+
+  const cluster& c_;
+  const job_spec& job_;
+  planning_budget& budget_;
+  std::vector<type_facts> types_;
+  std::vector<gpu_index> present_;
+  double min_bytes_ = std::numeric_limits<double>::infinity();
+  std::string too_many_;  // about the first plan that fits the memory but needs too many GPUs
+};
+
+/// The micro-batches that would do, for a job whose own are more than any GPU holds; empty:
+/// something else is the reason.
+std::string with_less_at_once(const cluster& c, const job_spec& job, planning_budget& budget) {
+  if (may_accumulate(job) || (job.memory && job.memory->gb > 0)) return {};
+  const auto found = split_search{c, job, budget}.run(true);
+  if (found.empty()) return {};
+  const auto& how = std::ranges::min(found, {}, [](const candidate& x) {
+                      return std::pair(x.how.gpus(), x.how.bytes_per_gpu);
+                    }).how;
+  return fewer_at_once_text(job, how.data_parallel, how.gpus(), how.microbatches);
+}
+
 }  // namespace
 
 expected<std::vector<plan>> marp(const cluster& c, const job_spec& job, planning_budget& budget) {
   if (auto ok = check(c, job); !ok) return refuse(ok.error());
-  std::vector<type_facts> types(c.gpus.size());
-  std::uint32_t node_gpus = 0;
-  for (gpu_index g = 0; g < types.size(); ++g) {
-    if (!allows(job, c.gpus[g])) continue;
-    types[g].nodes = nodes_of_type(c, g);
-    if (types[g].nodes.empty()) continue;
-    for (const auto n : types[g].nodes) types[g].gpus += c.nodes[n].gpus;
-    if (c.gpus[g].quota > 0)
-      types[g].gpus = std::min<std::uint64_t>(types[g].gpus, c.gpus[g].quota);
-    node_gpus = std::max(node_gpus, c.nodes[types[g].nodes[0]].gpus);
-  }
-
-  std::vector<candidate> all;
-  // The loops visit every split, the smallest first: the first one that would fit but for the
-  // number of GPUs explains a refusal best.
-  double min_bytes = std::numeric_limits<double>::infinity();
-  std::string too_many;  // about the first plan that fits the memory but needs too many GPUs
-  const auto units = 200 * (1 + job.model.operators.size()) * (1 + types.size());
-  for (std::uint32_t t = 1; t <= node_gpus; t *= 2) {
-    if (!splits_into(job.model, t)) break;
-    for (const auto d : divisors(job.global_batch)) {
-      if (!budget.spend(units)) break;
-      candidate x;
-      x.how.data_parallel = d;
-      x.how.tensor_parallel = t;
-      x.how.bytes_per_gpu = program_bytes(job, d, t, c.settings.memory_headroom);
-      min_bytes = std::min(min_bytes, x.how.bytes_per_gpu);
-      std::uint64_t gpus = 0, groups = 0;
-      for (gpu_index g = 0; g < types.size(); ++g) {
-        if (types[g].gpus == 0 || !(c.gpus[g].memory_bytes() > x.how.bytes_per_gpu)) continue;
-        x.how.gpu_types.push_back(g);
-        gpus += types[g].gpus;
-        std::uint64_t whole = 0;
-        for (const auto n : types[g].nodes) whole += c.nodes[n].gpus / t;
-        groups += std::min(whole, types[g].gpus / t);
-      }
-      // Enough whole groups on nodes exist: policies then never split one.
-      x.how.tensor_in_node = groups >= d;
-      if (gpus == 0) continue;
-      const bool bound = job.max_gpus && *job.max_gpus < gpus;
-      if (std::uint64_t{d} * t > (bound ? *job.max_gpus : gpus)) {
-        if (too_many.empty())
-          too_many = fmt::format(
-              "needs {} GPUs of at least {:.1f} GB; the {} {}", std::uint64_t{d} * t,
-              x.how.bytes_per_gpu / bytes_per_gb, bound ? "job allows" : "cluster has",
-              bound ? fmt::format("{} ({})", *job.max_gpus, bound_key(job)) : fmt::to_string(gpus));
-        continue;
-      }
-      estimate(c, job, types, x);
-      all.push_back(std::move(x));
-    }
-  }
+  split_search search{c, job, budget};
+  auto all = search.run(false);
+  if (all.empty() && may_accumulate(job)) all = search.run(true);
   if (all.empty() && budget.exhausted()) return refuse(budget.none_found());
-  if (all.empty()) return refuse(kind::infeasible, none_fits(c, job, too_many, min_bytes));
+  if (all.empty())
+    return refuse(kind::infeasible, search.why_none() + with_less_at_once(c, job, budget));
   const auto run_s = [&](const candidate& x) {
     return x.slowest_iteration_s * static_cast<double>(job.iterations);
   };

@@ -5,8 +5,10 @@
 
 #include "messages/base/folds.hpp"
 #include "messages/domain/tensor_split.hpp"
+#include "planners/cost/measured_memory.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/model/declared_memory.hpp"
+#include "planners/plans/accumulation.hpp"
 #include "planners/plans/has.hpp"
 
 namespace troupe::planners {
@@ -39,12 +41,14 @@ plan split_for(const cluster& c, const job_spec& job, const allocation& where, d
 
   plan best, guess;
   double guess_bytes = std::numeric_limits<double>::infinity();
-  for (std::uint32_t t = 1; t <= max_tensor && count % t == 0; t *= 2) {
-    if (!splits_into(job.model, t)) break;
+  const auto consider = [&](std::uint32_t t, std::uint32_t microbatches) {
     plan p;
     p.data_parallel = count / t;
     p.tensor_parallel = t;
-    const double bytes = program_bytes(job, p.data_parallel, t, c.settings.memory_headroom);
+    p.microbatches = microbatches;
+    if (microbatches > 0)
+      p.rows = static_cast<std::uint32_t>(batch_of_replica(job, count / t, microbatches).rows);
+    const double bytes = program_bytes_on(c, types, job, p.data_parallel, t, microbatches);
     p.gpu_types = types;
     const auto e = estimate_iteration(c, job, p, where);
     p.samples_per_s = e.samples_per_s;
@@ -53,10 +57,21 @@ plan split_for(const cluster& c, const job_spec& job, const allocation& where, d
       guess = p;
       guess_bytes = bytes;
     }
-    if (!(bytes < memory) || bytes <= bytes_floor) continue;
+    if (!(bytes < memory) || bytes <= bytes_floor) return;
     p.bytes_per_gpu = bytes;
     if (best.bytes_per_gpu == 0 || p.samples_per_s > best.samples_per_s) best = p;
+  };
+  std::vector<std::uint32_t> tensors;
+  for (std::uint32_t t = 1; t <= max_tensor && count % t == 0; t *= 2) {
+    if (!splits_into(job.model, t)) break;
+    tensors.push_back(t);
   }
+  for (const auto t : tensors) consider(t, 0);
+  if (best.bytes_per_gpu > 0 || !may_accumulate(job)) return best.bytes_per_gpu > 0 ? best : guess;
+  for (const auto t : tensors)
+    if (const auto m = fewest_micro_batches(c, types, job, count / t, t, memory, bytes_floor);
+        m > 0)
+      consider(t, m);
   return best.bytes_per_gpu > 0 ? best : guess;
 }
 

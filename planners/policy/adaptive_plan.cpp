@@ -51,7 +51,8 @@ std::optional<plan> with_figures(const cluster& c, const job_spec& job, plan how
   if (batch.microbatches == 0 || !parts) return {};
   how.microbatches = batch.microbatches;
   how.rows = batch.rows;
-  const auto bytes = bytes_by_stage(job, batch, *parts, c.settings.memory_headroom);
+  const auto types = mapped(how.stages, [&](const plan_stage& s) { return &c.gpus[*s.gpu]; });
+  const auto bytes = bytes_by_stage(job, batch, *parts, c.settings.memory_headroom, types);
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     auto& stage = how.stages[i];
     if (!(bytes[i] < c.gpus[*stage.gpu].memory_bytes())) return {};

@@ -19,7 +19,7 @@ bool has_pipelines(const job_spec& job, const plan& how) {
 double bytes_of(const job_spec& job, const plan& how) {
   return has_pipelines(job, how) || how.bytes_per_gpu > 0
              ? how.bytes_per_gpu
-             : program_bytes(job, how.data_parallel, how.tensor_parallel, 0);
+             : program_bytes(job, how.data_parallel, how.tensor_parallel, 0, how.microbatches);
 }
 
 }  // namespace

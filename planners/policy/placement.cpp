@@ -62,7 +62,7 @@ std::vector<plan_stage> stages_of(const job_spec& job, const plan& how, double m
   const batch_split batch{how.microbatches, how.rows};
   const auto parts = split_model(job, how.pipeline_parallel,
                                  load_of(job, batch, how.pipeline_parallel - 1, max_bytes), gpu);
-  const auto bytes = bytes_by_stage(job, batch, parts, headroom);
+  const auto bytes = bytes_by_stage(job, batch, parts, headroom, {&gpu});
   std::vector<plan_stage> stages;
   for (std::size_t s = 0; s < parts.size(); ++s)
     stages.push_back(

@@ -189,7 +189,7 @@ const selection_table::work& selection_table::work_of(std::uint32_t stages,
     if (stage + 1 < stages)
       w.slowest.activation_bytes = std::max(w.slowest.activation_bytes, x.activation_bytes);
   }
-  w.bytes = std::ranges::max(bytes_by_stage(job_, split, parts, headroom_));
+  w.bytes = std::ranges::max(bytes_by_stage(job_, split, parts, headroom_, {&slowest_}));
   return w;
 }
 
@@ -242,7 +242,7 @@ pipeline_shape selection_table::shape_of_row(std::uint32_t stages, std::uint32_t
   shape.microbatches = r.microbatches;
   for (const auto n : r.partitions)
     if (n > 0) shape.stages_of_datacenter.push_back(n);
-  if (job_.pipeline.max_in_flight) shape.max_in_flight = job_.pipeline.max_in_flight;
+  shape.max_in_flight = flight_limit(job_, stages);
   shape.recompute = timed_recomputation_of(job_) == recomputation::stages;
   auto& costs = shape.costs;
   if (job_.slots) {
@@ -302,6 +302,7 @@ selection_row selection_table::row(std::uint32_t stages, std::uint32_t cell, std
   r.rows = split.rows;
   if (placed < stages || split.microbatches == 0) return r;
   if (job_.max_gpus && r.gpus > *job_.max_gpus) return r;
+  if (!keeps_flight_limit(job_, split.microbatches, stages)) return r;
   if (budget_ && !works_->contains(key_of(stages, split)) &&
       !budget_->spend(units_of_work(stages, job_)))
     return r;

@@ -4,6 +4,7 @@
 
 #include "messages/base/time.hpp"
 #include "planners/cost/batch_split.hpp"
+#include "planners/cost/measured_memory.hpp"
 #include "planners/cost/model_partition.hpp"
 #include "planners/cost/stage_time.hpp"
 #include "planners/model/job_memory.hpp"
@@ -73,8 +74,9 @@ range_costs stage_table::ask(const cluster& c, const job_spec& job, const gpus_o
   const auto x =
       costs_of_stage(job, device_of(job, c.gpus[t.gpu]), parts, at, rows_, t.inside, pipelines_);
   const auto bytes = [&](std::uint32_t held) {
-    return stage_bytes(job, part, {rows_, held, never, job.pipeline.recompute, pipelines_},
-                       c.settings.memory_headroom) +
+    return stage_bytes_on(c.gpus[t.gpu], job, part,
+                          {rows_, held, never, job.pipeline.recompute, pipelines_},
+                          c.settings.memory_headroom) +
            guest_bytes(job);
   };
   // A stage that cuts glued layers apart has no memory that is enough.

@@ -111,3 +111,46 @@ TEST_CASE("a study's slots are its costs, and without recomputation recomputing 
   CHECK(communication_to_compute(all) == 5);
   CHECK(communication_to_compute({0, 0, 0, 0, 5, 0}) == 0);
 }
+
+TEST_CASE(
+    "stages that keep all activations, under an open schedule, hold no more than 1F1B's first") {
+  auto job = batch_of(24);
+  const batch_split split{8, 3};
+  job.pipeline.recompute = false;
+  CHECK(flight_limit(job, 4) == 4);
+  CHECK(in_flight(job, split, 0, 4) == 4);
+  CHECK(in_flight(job, split, 3) == 4);
+  CHECK(in_flight(job, {2, 12}, 3) == 2);
+  job.pipeline.max_in_flight = 5;
+  CHECK(in_flight(job, split, 3) == 5);
+  job.pipeline.max_in_flight = 0;
+  job.train.emplace();
+  for (const auto* open : {"", "best"}) {
+    job.train->schedule = open;
+    CHECK(flight_limit(job, 4) == 4);
+  }
+  job.train->schedule = "varuna";  // its user chose it
+  CHECK_FALSE(flight_limit(job, 4));
+  CHECK(in_flight(job, split, 0, 4) == 8);
+  job.train->schedule.clear();
+  job.pipeline.recompute = true;
+  CHECK_FALSE(flight_limit(job, 4));
+  job.slots.emplace();
+  job.pipeline.recompute = false;
+  CHECK_FALSE(flight_limit(job, 4));
+}
+
+TEST_CASE("megatron and gpipe keep a limit in flight only if their orders do") {
+  auto job = batch_of(24);
+  job.pipeline.max_in_flight = 4;
+  CHECK(keeps_flight_limit(job, 8, 5));
+  job.train.emplace().schedule = "megatron";
+  CHECK_FALSE(keeps_flight_limit(job, 8, 5));
+  CHECK(keeps_flight_limit(job, 8, 4));
+  CHECK(keeps_flight_limit(job, 4, 5));
+  job.train->schedule = "gpipe";
+  CHECK_FALSE(keeps_flight_limit(job, 8, 2));
+  CHECK(keeps_flight_limit(job, 4, 5));
+  job.train->schedule = "varuna";
+  CHECK(keeps_flight_limit(job, 8, 5));
+}

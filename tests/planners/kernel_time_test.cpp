@@ -127,8 +127,50 @@ TEST_CASE("an iteration is no shorter than its kernel launches, however fast the
   job.kernels = "eager";
   const auto t = time_kernels(job, kernel_gpu(), few, 2);
   CHECK(t.forward_s == Approx(10 * 270e-6));
-  CHECK(t.backward_s == Approx(2 * t.forward_s));
+  CHECK(t.backward_s == Approx(t.forward_s));  // autograd's threads launch it
   CHECK(t.update_s == Approx(10 * 1250e-6));
+  // A GPU that waits for its host could sum meanwhile.
+  const double work_s = 10 * 20e-6 + 1e6 / 50e12;
+  CHECK(t.forward_idle_s == Approx(t.forward_s - work_s));
+  CHECK(t.backward_idle_s == Approx(t.backward_s - 2 * work_s));
+  CHECK(time_kernels(job, kernel_gpu(), products_of(1e15, 1), 2).forward_idle_s == 0);
+  // Full checkpointing launches the forward again.
+  CHECK(time_kernels(job, kernel_gpu(), few, 3).backward_s == Approx(2 * t.forward_s));
+  for (const auto* others : {"sdpa", "fused", ""}) {
+    job.kernels = others;
+    const auto o = time_kernels(job, kernel_gpu(), few, 2);
+    CHECK(o.backward_s == Approx(2 * o.forward_s));
+  }
+}
+
+TEST_CASE("programs that divide their model update all parameters at once") {
+  job_spec job;
+  job.kernels = "eager";
+  auto few = products_of(1e6, 10);
+  const auto alone = time_kernels(job, kernel_gpu(), few, 2);
+  few.divided = true;
+  const auto divided = time_kernels(job, kernel_gpu(), few, 2);
+  CHECK(divided.update_s == Approx(0.02));
+  CHECK(divided.forward_s == alone.forward_s);
+  job.kernels.clear();
+  CHECK(time_kernels(job, kernel_gpu(), few, 2).update_s == divided.update_s);
+}
+
+TEST_CASE("sums among GPUs that wait for their host's launches take no time of their own") {
+  cluster c;
+  sample::add_nodes(c, kernel_gpu(), 1, 4);
+  auto job = sample::job(sample::gpt("small", 256, 12, 4, 64, 8), 1);
+  job.kernels = "eager";
+  plan how;
+  how.tensor_parallel = 4;
+  const auto hidden = estimate_iteration(c, job, how, {{0, 4}});
+  CHECK(hidden.tensor_s == 0);
+  c.nodes[0].intra.gbps = 0.1;
+  const auto slow = estimate_iteration(c, job, how, {{0, 4}});
+  CHECK(slow.compute_s == hidden.compute_s);
+  const double sums_s = 2 * 24 * 1.5 * 2 * 64 * 256 / (0.8 * 0.1e9 / 8);
+  CHECK(slow.tensor_s < sums_s);
+  CHECK(slow.tensor_s > sums_s - hidden.compute_s);
 }
 
 TEST_CASE("elementwise operations take the time of the bytes they move, four per number in fp32") {
@@ -192,20 +234,20 @@ TEST_CASE("a program's stages wait for each micro-batch's messages, and launch a
   const auto trainings = timed();
   job.memory.emplace();
   const auto programs = timed();
-  // A micro-batch's activations over 1 GB/s, the latency, and a launch.
-  const double message_s = 2 * 2 * 512 * 1024 / 1e9 + 100e-6 + 70e-6;
+  // A micro-batch's activations over 1 GB/s and the latency, at both ends, and the sender's launch.
+  const double received_s = 2 * 2 * 512 * 1024 / 1e9 + 100e-6, sent_s = received_s + 70e-6;
   const auto& a = trainings.costs;
   const auto& b = programs.costs;
-  CHECK(b[0].forward_s - a[0].forward_s == Approx(message_s));
-  CHECK(b[0].backward_s == a[0].backward_s);
-  CHECK(b[1].forward_s - a[1].forward_s == Approx(message_s));
-  CHECK(b[1].backward_s - a[1].backward_s == Approx(message_s));
-  CHECK(b[2].forward_s == a[2].forward_s);
-  CHECK(b[2].backward_s - a[2].backward_s == Approx(message_s));
+  CHECK(b[0].forward_s - a[0].forward_s == Approx(sent_s));
+  CHECK(b[0].backward_s - a[0].backward_s == Approx(received_s));
+  CHECK(b[1].forward_s - a[1].forward_s == Approx(sent_s + received_s));
+  CHECK(b[1].backward_s - a[1].backward_s == Approx(sent_s + received_s));
+  CHECK(b[2].forward_s - a[2].forward_s == Approx(received_s));
+  CHECK(b[2].backward_s - a[2].backward_s == Approx(sent_s));
   for (const auto f : {fidelity::closed, fidelity::simulated}) {
     const auto of_program = evaluate(c, job, programs, f);
     REQUIRE(of_program);
-    // 32 micro-batches; the middle stage has two messages of each.
+    // 32 micro-batches; the middle stage has four messages of each.
     CHECK(of_program->iteration_s >= 32 * (b[1].forward_s + b[1].backward_s));
     CHECK(of_program->iteration_s < 36 * (b[1].forward_s + b[1].backward_s) + 0.1);
   }

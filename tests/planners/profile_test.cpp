@@ -1,7 +1,9 @@
 #include <catch2/catch.hpp>
 
+#include "planners/cost/measured_memory.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/cost/profile.hpp"
+#include "planners/model/declared_memory.hpp"
 #include "planners/model/model_chain.hpp"
 #include "planners/policy/placement.hpp"
 #include "sample.hpp"
@@ -326,4 +328,127 @@ TEST_CASE("peers on one node exchange gradients at the measured rate, others ove
         Approx(sum_s(c.gpus[0].profile->copies.all_reduces, {}, 2, static_cast<double>(bytes))));
   job.train->device = "sim";  // stages of the virtual world send each other what they sum
   CHECK(exchange_s(near) > 0);
+}
+
+TEST_CASE("jobs without stages take a profile's times of as many GPUs as share the model") {
+  cluster c;
+  sample::add_nodes(c, sample::a100_40, 1, 4);
+  c.gpus[0].profile = made_up();
+  auto job = sample::job(sample::gpt2_small, 8);
+  job.microbatches = 4;
+  plan how;
+  how.tensor_parallel = 2;
+  const auto parts = estimate_iteration(c, job, how, {{0, 2}});
+  CHECK(parts.tensor_s > 0);
+  auto shared = point(1024, 2, 0.7e-6);
+  shared.tensor_parallel = 2;
+  c.gpus[0].profile->models[0].points.push_back(shared);
+  const double row = 12 * 11e-6 + 10'000e-6;  // of the whole model
+  const auto e = estimate_iteration(c, job, how, {{0, 2}});
+  CHECK(e.iteration_s == Approx(0.7 * (4 * 2 * (2 + 4) * row + 2 * 8 * row)));
+  CHECK(e.tensor_s == 0);  // the all-reduces are in these times
+  CHECK(e.compute_s < 2 * parts.compute_s);
+  // Whatever memory keys the job has.
+  job.memory.emplace().precision = "tf32";
+  CHECK(estimate_iteration(c, job, how, {{0, 2}}).iteration_s == e.iteration_s);
+  how.tensor_parallel = 4;  // not measured
+  CHECK(estimate_iteration(c, job, how, {{0, 4}}).tensor_s > 0);
+}
+
+TEST_CASE("jobs without stages sum and send four bytes a number in single precision") {
+  cluster c;
+  sample::add_nodes(c, sample::a100_40, 4, 2);
+  for (auto& n : c.nodes) n.inter.gbps = n.intra.gbps = 0.01;  // nothing else counts
+  auto job = sample::job(sample::gpt2_small, 8);
+  job.memory.emplace();
+  plan how;
+  how.data_parallel = how.tensor_parallel = 2;
+  const allocation where{{0, 2}, {1, 2}};
+  const auto half = estimate_iteration(c, job, how, where);
+  for (const auto* precision : {"fp32", "tf32"}) {
+    job.memory->precision = precision;
+    const auto single = estimate_iteration(c, job, how, where);
+    CHECK(single.data_s == Approx(2 * half.data_s).epsilon(0.01));
+    CHECK(single.tensor_s == Approx(2 * half.tensor_s).epsilon(0.01));
+  }
+  job.memory->precision = "bf16";
+  CHECK(estimate_iteration(c, job, how, where).data_s == half.data_s);
+}
+
+namespace {
+
+/// The made-up device with peaks of 1 GB of states and 0.25 GB a sample for each attention and MLP,
+/// of 3 and 0.5 for the embedding and the head, and of both.
+device_profile with_peaks() {
+  auto p = made_up();
+  for (auto& x : p.models[0].points) {
+    const auto gb = [&](double states, double sample) {
+      return static_cast<std::uint64_t>((states + sample * x.rows) * bytes_per_gb);
+    };
+    x.attention.peak_bytes = x.mlp.peak_bytes = gb(1, 0.25);
+    x.embedding.peak_bytes = x.head.peak_bytes = gb(3, 0.5);
+    x.ends.peak_bytes = gb(6, 1);
+  }
+  return p;
+}
+
+}  // namespace
+
+TEST_CASE("a measured model needs the memory that was measured, with stages and without") {
+  cluster c;
+  sample::add_nodes(c, sample::a100_80, 4, 2);
+  const auto job = sample::job(sample::gpt2_small, 8);
+  const auto formula = program_bytes_on(c, {0}, job, 2, 1);
+  CHECK(formula == program_bytes(job, 2, 1, 0));
+  c.gpus[0].profile = with_peaks();
+  CHECK(program_bytes_on(c, {0}, job, 2, 1) == Approx((24 + 24 * 0.25 * 4 + 6 + 4) * 1e9));
+  CHECK(program_bytes_on(c, {0}, job, 2, 1, 2) == Approx((24 + 24 * 0.25 * 2 + 6 + 2) * 1e9));
+  CHECK(program_bytes_on(c, {0}, job, 8, 1) == Approx((24 + 24 * 0.25 + 6 + 1) * 1e9));
+  CHECK(program_bytes_on(c, {0}, job, 2, 2) == program_bytes(job, 2, 2, 0));  // not measured
+  c.settings.memory_headroom = 0.1;
+  CHECK(program_bytes_on(c, {0}, job, 8, 1) == Approx(1.1 * (24 + 24 * 0.25 + 6 + 1) * 1e9));
+  c.settings.memory_headroom = 0;
+  const auto plans = marp(c, job);
+  REQUIRE(plans);
+  for (const auto& p : *plans)
+    if (p.tensor_parallel == 1)
+      CHECK(p.bytes_per_gpu == Approx((30 + 7 * 8.0 / p.data_parallel) * 1e9));
+  // The user's figure comes first; states that replicas share are in no profile.
+  auto declared = job;
+  declared.memory.emplace().zero = 1;
+  CHECK(program_bytes_on(c, {0}, declared, 2, 1) == program_bytes(declared, 2, 1, 0));
+  declared.memory->zero = 0, declared.memory->gb = 7;
+  CHECK(program_bytes_on(c, {0}, declared, 2, 1) == 7e9);
+  // Stages of 6 layers, 4 micro-batches of 2 samples: all activations are kept, or inputs alone.
+  auto staged = training_job(8, 2, 4);
+  staged.train->schedule = "megatron";
+  staged.pipeline.recompute = false;
+  const auto parts = split_model(staged, 2);
+  const auto bytes = [&] {
+    return bytes_by_stage(staged, split_batch(staged, 2, 1), parts, 0, {&c.gpus[0]});
+  };
+  const double first = parts[0].count, last = parts[1].count;
+  CHECK(bytes()[0] == Approx((first + 3 + 2 * 2 * (0.25 * first + 0.5)) * 1e9));
+  CHECK(bytes()[1] == Approx((last + 3 + 2 * (0.25 * last + 0.5)) * 1e9));
+  staged.pipeline.recompute = true;
+  const double input = 2 * parts[0].output_bytes;
+  CHECK(bytes()[0] == Approx((first + 3 + 2 * (0.25 * first + 0.5)) * 1e9 + input));
+  // A part whose peak is unknown.
+  for (auto& x : c.gpus[0].profile->models[0].points) x.mlp.peak_bytes = 0;
+  CHECK(program_bytes_on(c, {0}, job, 2, 1) == formula);
+  CHECK(bytes() == bytes_by_stage(staged, split_batch(staged, 2, 1), parts, 0));
+}
+
+TEST_CASE("a single measured size gives the states, and the formula a sample's activations") {
+  cluster c;
+  sample::add_nodes(c, sample::a100_80, 1, 1);
+  c.gpus[0].profile = with_peaks();
+  auto& points = c.gpus[0].profile->models[0].points;
+  points.erase(points.begin() + 1, points.end());
+  const auto job = sample::job(sample::gpt2_small, 2);
+  const double measured = program_bytes_on(c, {0}, job, 1, 1);
+  CHECK(measured == Approx((30 + 7 * 2) * 1e9));
+  const auto twice = sample::job(sample::gpt2_small, 4);
+  CHECK(program_bytes_on(c, {0}, twice, 1, 1) - measured ==
+        Approx(program_memory(twice, 1, 1).activations - program_memory(job, 1, 1).activations));
 }
