@@ -1,5 +1,7 @@
 #include <catch2/catch.hpp>
 
+#include <fstream>
+
 #include "cli/program.hpp"
 
 using namespace troupe::test;
@@ -45,9 +47,32 @@ TEST_CASE("whatif takes a model, an order of datacenters, and a batch shared by 
   REQUIRE(f.status == 0);
   const auto document = f.document();
   for (const auto& row : document["rows"])
-    if (row["feasible"] == true)
-      CHECK(row["samples_per_s"].get<double>() * row["iteration_s"].get<double>() ==
-            Approx(8));  // the job's global batch
+    CHECK(row["samples_per_s"].get<double>() * row["iteration_s"].get<double>() ==
+          Approx(8));  // the job's global batch
+}
+
+TEST_CASE("whatif lists no numbers of pipelines that do not fit or divide the batch") {
+  const scratch dir;
+  const std::string job = dir / "job.yaml", cluster = dir / "cluster.yaml";
+  std::ofstream{job} << "name: p\nmodel: gpt2-350m\nglobal_batch: 16\niterations: 1\n"
+                     << "pipeline: {rows: 1}\n";
+  std::ofstream{cluster} << "name: six\ndatacenters:\n  - name: here\n    nodes:\n"
+                         << "      - {name: n, gpu: A100-40GB, gpus: 1, count: 6, intra: nvlink, "
+                         << "inter: {gbps: 100, latency_us: 5}}\n";
+  const std::vector<std::string> asked{"whatif",   job, "--cluster",    cluster,
+                                       "--stages", "1", "--fixed-batch"};
+  auto as_json = asked;
+  as_json.push_back("--json");
+  const auto d = troupe::test::troupe(as_json).document();
+  std::vector<int> pipelines;
+  for (const auto& row : d["rows"]) pipelines.push_back(row["data_parallel"].get<int>());
+  CHECK(pipelines == std::vector{1, 2, 4});
+  CHECK(d["rows_left_out"] == 3);
+  const auto people = troupe::test::troupe(asked);
+  CHECK(people.status == 0);
+  CHECK(people.out.find("does not fit") == std::string::npos);
+  CHECK(people.out.find("3 other numbers of cells do not fit the memory, or divide the batch") !=
+        std::string::npos);
 }
 
 TEST_CASE("whatif prints a table, refuses with a reason, and names the closest datacenter") {

@@ -62,11 +62,11 @@ class estimate_verb final : public verb {
     if (is_serving(*read))
       return out.bad(
           fmt::format("{}: a job that serves a model has no iterations to estimate", job_));
-    auto job = planners::with_device(*read, name_of(device_kind::sim));
+    auto job = as_described(planners::with_device(*read, name_of(device_kind::sim)), *read);
     if (job.slots) return out.bad(fmt::format("{}: a slots job has no model to estimate", job_));
     if (!schedule_.empty()) job.train->schedule = schedule_;
     // A program's stages go backward as early as they can.
-    if (is_described(job) && job.train->schedule.empty()) job.train->schedule = "megatron";
+    if (is_program(job) && job.train->schedule.empty()) job.train->schedule = "megatron";
     if (auto ok = use_profile(profile_, job, *c); !ok) return out.bad(ok.error());
     const auto stages = requested(*c, job);
     if (!stages) return out.bad(stages.error());
@@ -82,8 +82,12 @@ class estimate_verb final : public verb {
   }
 
  private:
-  /// Is it a program's description, rather than a training of the built-in trainer?
-  static bool is_described(const job_spec& job) { return planners::divides_words(job); }
+  /// A job without `train:` is a program of somebody's, whether its file names a command or not:
+  /// its stages send and wait as a program's do. Those of the built-in trainer compute meanwhile.
+  static job_spec as_described(job_spec job, const job_spec& read) {
+    if (!read.train && !read.slots && job.command.empty()) job.command = {job.name};
+    return job;
+  }
 
   expected<std::vector<planners::stage_request>> requested(const cluster& c,
                                                            const job_spec& job) const {
@@ -124,8 +128,9 @@ class estimate_verb final : public verb {
     // Both figures are shown: planners rank by the closed form, and the simulation shows its error.
     a.closed = *planners::evaluate(c, job, *timed, planners::fidelity::closed);
     a.simulated = a.closed;
-    if (is_described(job) && stages.size() == 1) {
+    if (is_program(job) && stages.size() == 1 && tensor_ == 1) {
       // The model of replicas without stages: their all-reduce hides behind the last backward.
+      // Programs that share their layers among GPUs sum after it (Megatron-LM's default).
       auto whole = made->how;
       whole.stages.clear();
       auto split = job;

@@ -133,6 +133,11 @@ answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
     // A baseline may run the job as its user asked for it, which is none of the ranked plans.
     if (const auto at = std::find(a.plans.begin(), a.plans.end(), d.how); at != a.plans.end())
       a.chosen = static_cast<std::size_t>(at - a.plans.begin());
+    if (!e) continue;
+    // One plan, one speed: on these GPUs, rather than on the slowest that it could have had.
+    a.how.samples_per_s = a.estimate.samples_per_s;
+    a.how.cost_per_hour = a.estimate.cost_per_hour;
+    if (a.chosen) a.plans[*a.chosen] = a.how;
   }
   // On an empty cluster a job waits only for what the cluster does not have.
   if (a.where.empty() && !a.why) a.why = p.why_waiting(s, the_job);
@@ -162,6 +167,8 @@ json plan_document(const cluster& c, const job_spec& job, const plan& p) {
           {"gpus", p.gpus()},
           {"bytes_per_gpu", std::llround(p.bytes_per_gpu)},
           {"marp_bytes_per_gpu", marp ? json(std::llround(*marp)) : json()},
+          {"microbatches", p.microbatches > 0 ? json(p.microbatches) : json()},
+          {"rows_per_microbatch", p.rows > 0 ? json(p.rows) : json()},
           {"samples_per_s", p.samples_per_s},
           {"cost_per_hour", p.cost_per_hour},
           {"gpu_types", types},
@@ -424,9 +431,9 @@ class plan_verb final : public verb {
     for (const auto& share : a.where)
       nodes += fmt::format("{}{} ({} of {})", nodes.empty() ? "" : ", ", c.nodes[share.node].name,
                            share.gpus, c.gpu_of(share.node).name);
-    out.line("Runs on {}: {} per iteration, {:.3g} samples/s, {:.2f} per hour.", nodes,
-             duration_text(a.estimate.iteration_s), a.estimate.samples_per_s,
-             a.estimate.cost_per_hour);
+    out.line("{} on {}: {} per iteration, {:.3g} samples/s, {:.2f} per hour.",
+             a.why ? "Would be started" : "Runs", nodes, duration_text(a.estimate.iteration_s),
+             a.estimate.samples_per_s, a.estimate.cost_per_hour);
     if (const auto without = planners::left_out(c, job); !without.empty())
       out.line("Not on all GPUs{}.", without);
     if (const auto from = origin_of(c, job, a); from != "the cost model")

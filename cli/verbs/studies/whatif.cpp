@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 
 #include "cli/common/described_program.hpp"
 #include "cli/common/human.hpp"
@@ -26,6 +27,13 @@ struct answer {
   double seconds = 0;
 };
 
+/// Without the numbers of cells that memory or the batch excludes.
+std::vector<selection_row> rows_that_fit(const selection& s) {
+  std::vector<selection_row> out;
+  std::ranges::copy_if(s.rows, std::back_inserter(out), &selection_row::feasible);
+  return out;
+}
+
 // Stages in each datacenter, by name: the algorithm's own order of datacenters is a result, too.
 json partitions_of(const cluster& c, const selection& s, const selection_row& r) {
   json out = json::object();
@@ -34,10 +42,8 @@ json partitions_of(const cluster& c, const selection& s, const selection_row& r)
   return out;
 }
 
-// One number of DP-cells, a row of Algorithm 1's table. Rows that do not fit stay, without times:
-// they show where the cluster ends.
+// One number of DP-cells, a row of Algorithm 1's table.
 json row_document(const cluster& c, const selection& s, const selection_row& r) {
-  const auto known = [&](double x) { return r.feasible() ? json(x) : json(); };
   return {{"dp_cells", r.cells},
           {"data_parallel", r.data_parallel},
           {"partitions", partitions_of(c, s, r)},
@@ -45,9 +51,9 @@ json row_document(const cluster& c, const selection& s, const selection_row& r) 
           {"microbatches", r.microbatches},
           {"rows_per_microbatch", r.rows},
           {"feasible", r.feasible()},
-          {"iteration_s", known(r.iteration_s)},
-          {"pipeline_s", known(r.pipeline_s)},
-          {"allreduce_s", known(r.allreduce_s)},
+          {"iteration_s", r.iteration_s},
+          {"pipeline_s", r.pipeline_s},
+          {"allreduce_s", r.allreduce_s},
           {"throughput", r.throughput},
           {"samples_per_s", r.samples_per_s},
           {"cost_per_hour", r.cost_per_hour}};
@@ -77,7 +83,7 @@ json order_document(const cluster& c, const planners::order_outcome& o) {
 
 json document(const cluster& c, const job_spec& job, const answer& a) {
   json rows = json::array(), orders = json::array(), order = json::array();
-  for (const auto& r : a.table.rows) rows.push_back(row_document(c, a.table, r));
+  for (const auto& r : rows_that_fit(a.table)) rows.push_back(row_document(c, a.table, r));
   for (const auto& o : a.orders) orders.push_back(order_document(c, o));
   for (const auto& d : a.table.datacenters) order.push_back(c.datacenters[d.datacenter].name);
   return {{"job", job.name},
@@ -87,6 +93,7 @@ json document(const cluster& c, const job_spec& job, const answer& a) {
           {"pipelines_per_cell", a.table.cell},
           {"order", order},
           {"rows", rows},
+          {"rows_left_out", a.table.rows.size() - rows.size()},
           {"best", a.table.chosen()->cells},
           {"simulated", a.table.simulated},
           {"orders", orders},
@@ -111,24 +118,23 @@ std::string table_text(const cluster& c, const selection& s, bool slots) {
   table t{heads};
   // A long table is cut to the rows around the best.
   // The neighbours of the best show whether more or fewer cells would cost much.
-  const auto first = *s.best < rows_for_people / 2 ? 0 : *s.best - rows_for_people / 2;
-  const auto end = std::min(s.rows.size(), first + rows_for_people);
-  for (auto i = end == s.rows.size() && end > rows_for_people ? end - rows_for_people : first;
+  const auto rows = rows_that_fit(s);
+  const auto best = static_cast<std::size_t>(
+      std::ranges::find(rows, s.chosen()->cells, &selection_row::cells) - rows.begin());
+  const auto first = best < rows_for_people / 2 ? 0 : best - rows_for_people / 2;
+  const auto end = std::min(rows.size(), first + rows_for_people);
+  for (auto i = end == rows.size() && end > rows_for_people ? end - rows_for_people : first;
        i < end; ++i) {
-    const auto& r = s.rows[i];
+    const auto& r = rows[i];
     const auto name = [&](std::size_t dc) {
       return c.datacenters[s.datacenters[dc].datacenter].name;
     };
-    const auto known = [&](double x) {
-      return r.feasible() ? fmt::format("{:.4g}", x) : std::string{"-"};
-    };
-    const auto time = [&](double x) {
-      return slots || !r.feasible() ? known(x) : duration_text(x);
-    };
-    std::vector<std::string> cells{i == s.best ? ">" : "",
+    const auto known = [&](double x) { return fmt::format("{:.4g}", x); };
+    const auto time = [&](double x) { return slots ? known(x) : duration_text(x); };
+    std::vector<std::string> cells{i == best ? ">" : "",
                                    fmt::to_string(r.cells),
                                    fmt::to_string(r.data_parallel),
-                                   r.feasible() ? parts_text(r.partitions, name) : "does not fit",
+                                   parts_text(r.partitions, name),
                                    fmt::to_string(r.gpus),
                                    time(r.iteration_s),
                                    time(r.allreduce_s),
@@ -253,8 +259,11 @@ class whatif_verb final : public verb {
              c.name, counted(s.stages, "stage"), s.communication_to_compute,
              counted(s.cell, "pipeline"));
     out.text("\n" + table_text(c, s, slots) + "\n");
-    if (s.rows.size() > rows_for_people)
-      out.line("{} more rows (--json has all)\n", s.rows.size() - rows_for_people);
+    const auto fit = rows_that_fit(s).size();
+    if (fit > rows_for_people) out.line("{} more rows (--json has all)\n", fit - rows_for_people);
+    if (const auto others = s.rows.size() - fit; others > 0)
+      out.line("{} of cells {} fit the memory, or divide the batch\n",
+               counted(others, "other number"), others == 1 ? "does not" : "do not");
     if (a.orders.size() > 1) out.text(orders_text(c, a, slots) + "\n");
     const auto& best = *s.chosen();
     const auto what = fmt::format("Best: {} on {}", counted(best.data_parallel, "pipeline"),
