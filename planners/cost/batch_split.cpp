@@ -82,9 +82,9 @@ std::vector<double> bytes_by_stage(const job_spec& job, const batch_split& split
   for (const auto& p : parts) {
     const auto load = load_of(job, split, --behind, any, stages);
     const auto* gpu = gpus.empty() ? nullptr : gpus[std::min(bytes.size(), gpus.size() - 1)];
-    bytes.push_back((gpu ? stage_bytes_on(*gpu, job, p, load, headroom)
-                         : stage_bytes(job, p, load, headroom)) +
-                    guest_bytes(job));
+    bytes.push_back(
+        (gpu ? stage_bytes_on(*gpu, job, p, load, headroom) : stage_bytes(job, p, load, headroom)) +
+        guest_bytes(job));
   }
   return bytes;
 }

@@ -32,8 +32,8 @@ std::optional<std::uint32_t> flight_limit(const job_spec& job, std::uint32_t sta
 bool keeps_flight_limit(const job_spec& job, std::uint32_t microbatches, std::uint32_t stages);
 
 /// Micro-batches in flight, between their forward and backward, in a stage of `stages` with
-/// `behind` stages behind it: under 1F1B (schedule megatron) one for each stage from itself on, else
-/// as many as the limit allows. 0 stages: it is the first one.
+/// `behind` stages behind it: under 1F1B (schedule megatron) one for each stage from itself on,
+/// else as many as the limit allows. 0 stages: it is the first one.
 std::uint32_t in_flight(const job_spec& job, const batch_split& split, std::uint32_t behind,
                         std::uint32_t stages = 0);
 

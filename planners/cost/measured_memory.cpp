@@ -84,8 +84,8 @@ double stage_bytes_on(const gpu_type& gpu, const job_spec& job, const stage_part
   const auto* sizes = measured_sizes(gpu, job);
   if (!sizes) return stage_bytes(job, p, load, headroom);
   const auto attentions = (p.first + p.count + 1) / 2 - (p.first + 1) / 2;
-  const stage_make make{attentions, p.count - attentions,  p.first == 0,
-                        p.last,     !load.recompute,       p.tensor_parallel};
+  const stage_make make{attentions, p.count - attentions, p.first == 0,
+                        p.last,     !load.recompute,      p.tensor_parallel};
   const double further = formula(1) - formula(0);
   const auto peak =
       peak_of(*sizes, job.model.sequence, make, load.rows, further / std::max(1U, load.rows));

@@ -24,7 +24,7 @@ struct channel {
 
 /// The slowest GPUs and links of an allocation: mixed types run at the speed of the slowest.
 struct topology {
-  kernel_times kernels;   // of the slowest GPU without a profile
+  kernel_times kernels;         // of the slowest GPU without a profile
   profiled_iteration profiled;  // on the slowest GPU with a profile
   double cost_per_hour = 0;
   std::uint32_t largest_share = 0;
@@ -75,8 +75,7 @@ topology topology_of(const cluster& c, const job_spec& job, const replica& r,
     const auto measured =
         profiled_iteration_of(job, gpu, r.batch.microbatches, r.batch.rows, r.tensor);
     if (measured.s > t.profiled.s) t.profiled = measured;
-    if (measured.s == 0)
-      slow_to(t.kernels, time_kernels(job, gpu, r.work, r.backward));
+    if (measured.s == 0) slow_to(t.kernels, time_kernels(job, gpu, r.work, r.backward));
     t.cost_per_hour += share.gpus * price_per_hour(c, share.node);
     t.largest_share = std::max(t.largest_share, share.gpus);
     if (const auto* p = sums_profile_of(job, gpu)) t.sums.push_back(&p->copies.all_reduces);
@@ -134,9 +133,9 @@ replica replica_of(const job_spec& job, const plan& how, const model_shape& shap
   r.backward = backward_forwards(job, k.backward);
   const double trained = job.memory ? trained_parameters(job) : shape.parameters;
   const double shards = job.memory && job.memory->zero > 0 ? how.data_parallel : 1;
-  r.work = {shape.forward_flops / tensor, trained / tensor / shards,
-            tensor,                       r.batch.rows,
-            shape.kernels,                how.tensor_parallel > 1};
+  r.work = {
+      shape.forward_flops / tensor, trained / tensor / shards, tensor, r.batch.rows, shape.kernels,
+      how.tensor_parallel > 1};
   r.work.kernels.logits /= tensor;
   return r;
 }

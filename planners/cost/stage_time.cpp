@@ -68,8 +68,8 @@ void add_sums(stage_costs& c, const job_spec& job, const gpu_type& gpu, const st
 /// a part of them.
 gpu_work work_of(const job_spec& job, const stage_part& p, std::uint32_t rows,
                  std::uint32_t pipelines, bool divided) {
-  gpu_work w{p.flops, p.parameters, double{1} * p.tensor_parallel, double{1} * rows, p.kernels,
-             divided || p.tensor_parallel > 1};
+  gpu_work w{p.flops,          p.parameters, double{1} * p.tensor_parallel,
+             double{1} * rows, p.kernels,    divided || p.tensor_parallel > 1};
   if (!job.memory) return w;
   if (job.memory->lora_rank > 0)
     w.parameters *= trained_parameters(job) / shape_of(job.model).parameters;
@@ -167,8 +167,7 @@ stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu,
     c.recompute_s = 0;
   }
   const double width = transferred_width(job, profile != nullptr);
-  if (!has_sums)
-    add_sums(c, job, gpu, p, rows, width, inside, profile ? kernel_times{} : times);
+  if (!has_sums) add_sums(c, job, gpu, p, rows, width, inside, profile ? kernel_times{} : times);
   c.activation_bytes = static_cast<std::uint64_t>(std::llround(rows * p.output_bytes * width));
   if (job.model.needs_norm.value_or(false)) c.norms_s = 0;
   c.gradient_bytes = static_cast<std::uint64_t>(

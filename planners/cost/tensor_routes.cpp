@@ -7,6 +7,7 @@
 #include "messages/domain/link_cost.hpp"
 #include "planners/cost/profile.hpp"
 #include "planners/model/job_device.hpp"
+#include "planners/model/job_memory.hpp"
 
 namespace troupe::planners {
 
@@ -84,12 +85,13 @@ std::uint64_t tensor_routes::summed_bytes(std::uint32_t p, std::uint32_t s) cons
 }
 
 /// The peers by route. Every member sums one chunk: it receives the others' parts of it and sends
-/// them the sum. The GPUs that share a stage have a part of the gradients each, and send them over
-/// links of their own inside the node, but over one card to others. Pipelines that are not laid out are on other nodes, so they count on a route that
-/// leaves the node.
+/// them the sum. The GPUs that share a program's stage have a part of the gradients each: inside
+/// the node they send over links of their own, to other nodes over one card. Pipelines that are not
+/// laid out are on other nodes, so they count on a route that leaves the node.
 std::vector<peer_route> tensor_routes::peers(std::uint32_t p, std::uint32_t s) const {
   const double chunk = static_cast<double>(summed_bytes(p, s)) / pipelines_;
-  const double on_card = chunk * std::max(1U, layout_.parts[s].tensor_parallel);
+  const auto parts = divides_words(job_) ? std::max(1U, layout_.parts[s].tensor_parallel) : 1;
+  const double on_card = chunk * parts;
   std::vector<peer_route> all;
   const auto route_to = [&](std::uint32_t peer) -> peer_route& {
     const bool inside = place(peer, s).node == place(p, s).node;

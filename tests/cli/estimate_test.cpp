@@ -78,16 +78,14 @@ TEST_CASE("stages of a job without a trainer send as a program's do, not while t
   // The built-in trainer's messages are on their way while its stages compute.
   const auto trained = of(cut + "train: {device: sim, schedule: megatron}\n");
   constexpr double launch_s = 70e-6;
-  const auto forward_s = [](const json& e) {
-    return e["stages"][0]["forward_s"].get<double>();
-  };
+  const auto forward_s = [](const json& e) { return e["stages"][0]["forward_s"].get<double>(); };
   CHECK(forward_s(described) - forward_s(trained) > launch_s);
   CHECK(described["iteration_s"].get<double>() > trained["iteration_s"].get<double>());
 }
 
 TEST_CASE("an only stage that GPUs share is estimated with and without memory keys alike") {
-  const std::vector<std::string> shared{"--stages", "A100-40GB:32", "--data-parallel", "2",
-                                        "--tensor-parallel", "4"};
+  const std::vector<std::string> shared{"--stages", "A100-40GB:32",      "--data-parallel",
+                                        "2",        "--tensor-parallel", "4"};
   const std::string cut = "pipeline: {recompute: false}\n";
   CHECK(estimate_of(cut, shared)["iteration_s"] ==
         estimate_of(cut + "precision: mixed\n", shared)["iteration_s"]);

@@ -158,7 +158,7 @@ TEST_CASE("estimates of a program use its profile: its own first, and of as many
   CHECK(first.activation_bytes == 3 * 1000);
   const auto last = costs_of_stage(job, gpu, parts, 1, 3);
   CHECK(last.forward_s == Approx(2 * (3 * 4 + 1.5 + 0.25)));
-  CHECK(profiled_iteration_s(job, gpu, 4, 3) ==
+  CHECK(profiled_iteration_of(job, gpu, 4, 3, 1).s ==
         Approx(4 * 6 * (3 * 7 + 1.5 + 0.25) + 8 * (3 * 7 + 1.5 + 0.25)));
   CHECK(profiled_flops_s(*gpu.profile, m) == Approx(3 * 3e9 * 3 / (6 * (3 * 7 + 1.5 + 0.25))));
   job.train->program->threads = 2;
