@@ -137,9 +137,11 @@ kernel_times time_kernels(const job_spec& job, const gpu_type& gpu, const gpu_wo
   // The host's launches are a lower limit, however fast the GPU is.
   const double launches = w.kernels.products * launch_s(job, gpu);
   const double passes =
-      job.kernels == "sdpa" ? constants.sdpa_backward_launches : constants.backward_launches;
+      job.kernels == "eager" ? constants.eager_backward_launches : constants.backward_launches;
+  // Where all is computed again, a backward has a forward's launches besides.
+  const double back = (passes + std::max(0.0, backward - 2)) * launches;
   t.backward_s = backward * t.forward_s;
-  t.backward_idle_s = std::max(0.0, passes * launches - t.backward_s);
+  t.backward_idle_s = std::max(0.0, back - t.backward_s);
   t.forward_idle_s = std::max(0.0, launches - t.forward_s);
   t.backward_s += t.backward_idle_s + constants.flash_recompute * attention_s;
   t.forward_s += t.forward_idle_s;

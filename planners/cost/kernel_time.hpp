@@ -29,10 +29,9 @@ struct kernel_constants {
   double loss_bytes = 32.0 / 3, loss_by_operations_bytes = 52.0 / 3;
   // L: host time to launch a product and the operations around it, forward.
   double eager_launch_us = 270, launch_us = 70;
-  // Launches of a backward, in forwards: autograd's threads launch its kernels, without an
-  // interpreter between them. Of `sdpa` twice as long as a forward: tensor parallel collectives are
-  // functions of the program in both directions (nanotron).
-  double backward_launches = 1, sdpa_backward_launches = 2;
+  // Launches of a backward, in forwards: of an eager program autograd's threads launch it, without
+  // the interpreter that launches its forward.
+  double backward_launches = 2, eager_backward_launches = 1;
   // Time of an update beside its bytes: per product of the model, or in all.
   double eager_update_us = 1250, update_s = 0.02;
   double update_bytes = 28;  // per parameter, AdamW in single precision: reads 16, writes 12

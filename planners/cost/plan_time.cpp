@@ -116,23 +116,28 @@ class timer {
     t.links = routes.links();
     if (divides_words(job_) && !job_.pipeline.overlap.value_or(false)) put_messages_into_steps();
   }
-  /// A program's stage sends a message and waits for one before its host launches the next step, as
-  /// in Megatron-LM's 1F1B (docs/planners/cost_model.md, "Stages"). So the transfer and the launch
-  /// become parts of the sender's step. Interleaved stages have a message per part, and send both
-  /// ways at once.
+  /// A program's stage sends a message and waits for one before its host launches the next step
+  /// (docs/planners/cost_model.md, "Stages"). So the transfer becomes a part of the steps at both
+  /// of its ends, and the launch of the sender's. Interleaved stages have a message per part, and
+  /// send and receive at once.
   void put_messages_into_steps() {
     auto& t = out_.times;
     const double v = std::max(1U, job_.pipeline.virtual_stages), each_way = v > 1 ? v / 2 : 1;
+    const auto put = [&](lan_route& way, double& sender_s, double& receiver_s, double launch) {
+      sender_s += each_way * (way.total_s() + launch);
+      if (v == 1) receiver_s += way.total_s();
+      way = {way.link};
+    };
     for (std::uint32_t p = 0; p < at().pipelines; ++p)
-      for (std::uint32_t s = 0; s < at().stages; ++s) {
-        const auto i = std::size_t{p} * at().stages + s;
-        const double launch = launch_s(job_, c_.gpu_of(at().at(p, s).node));
-        const auto put = [&](lan_route& way, double& step_s) {
-          step_s += each_way * (way.total_s() + launch);
-          way = {way.link};
+      for (std::uint32_t s = 0; s + 1 < at().stages; ++s) {
+        if (is_wan(s)) continue;
+        const auto i = std::size_t{p} * at().stages + s, next = i + 1;
+        auto &here = out_.costs[i], &there = out_.costs[next];
+        const auto launch = [&](std::uint32_t stage) {
+          return launch_s(job_, c_.gpu_of(at().at(p, stage).node));
         };
-        if (s + 1 < at().stages && !is_wan(s)) put(t.routes[i].forward, out_.costs[i].forward_s);
-        if (s > 0 && !is_wan(s - 1)) put(t.routes[i].backward, out_.costs[i].backward_s);
+        put(t.routes[i].forward, here.forward_s, there.forward_s, launch(s));
+        put(t.routes[next].backward, there.backward_s, here.backward_s, launch(s + 1));
       }
     t.lan.assign(at().stages, 0);
   }

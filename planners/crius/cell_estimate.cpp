@@ -90,10 +90,9 @@ class cell_timer {
     const bool direct = replicas_on_node(data) >= data && !measured_sums(job_, gpu).empty();
     if (data > 1 && !direct) p.update_s += costs.gradients_s;
     const auto behind = static_cast<std::uint32_t>(stages_.size() - 1 - i);
-    p.bytes_per_gpu =
-        stage_bytes_on(gpu, job_, part, load_of(job_, batch, behind),
-                       cluster_.settings.memory_headroom) +
-        guest_bytes(job_);
+    p.bytes_per_gpu = stage_bytes_on(gpu, job_, part, load_of(job_, batch, behind),
+                                     cluster_.settings.memory_headroom) +
+                      guest_bytes(job_);
     p.fits = p.bytes_per_gpu < gpu.memory_bytes();
     return p;
   }

@@ -11,7 +11,7 @@ namespace troupe::planners {
 
 namespace {
 
-/// Of the fullest replica.
+/// A replica's, of the fullest one.
 std::uint32_t samples_of(const job_spec& job, std::uint32_t data) {
   return static_cast<std::uint32_t>((std::uint64_t{job.global_batch} + data - 1) / data);
 }
@@ -47,9 +47,9 @@ std::string fewer_at_once_text(const job_spec& job, std::uint32_t data, std::uin
                                std::uint32_t microbatches) {
   const auto samples = samples_of(job, data);
   return fmt::format(
-      "; it would hold all of a replica's samples at once: with {} of {} at a time (`microbatches: "
-      "{}`) {} would do",
-      samples / std::max(1U, microbatches), samples, microbatches,
+      "; its batch of {} is the reason: with {} of a replica's {} samples at a time "
+      "(`microbatches: {}`) {} would do",
+      job.global_batch, samples / std::max(1U, microbatches), samples, microbatches,
       gpus == 1 ? "1 GPU" : fmt::format("{} GPUs", gpus));
 }
 

@@ -20,14 +20,14 @@ std::vector<std::uint32_t> divisors(std::uint32_t n);
 bool may_accumulate(const job_spec& job);
 
 /// The fewest micro-batches of equal size with which each of `data` replicas of `tensor` GPUs needs
-/// less than `max_bytes` of memory per GPU of these types, and more than `min_bytes`; 0: none. Fewer make larger,
-/// and hence faster, products.
+/// less than `max_bytes` of memory per GPU of these types, and more than `min_bytes`; 0: none.
+/// Fewer make larger, and hence faster, products.
 std::uint32_t fewest_micro_batches(const cluster& c, const std::vector<gpu_index>& types,
                                    const job_spec& job, std::uint32_t data, std::uint32_t tensor,
                                    double max_bytes, double min_bytes = 0);
 
-/// "; it would hold all of a replica's samples at once: with 1 of 64 at a time (`microbatches: 64`)
-/// 8 GPUs would do", for a refusal. `gpus`: of `data` replicas.
+/// "; its batch of 64 is the reason: with 2 of a replica's 64 samples at a time (`microbatches:
+/// 32`) 8 GPUs would do", for a refusal. `gpus`: of `data` replicas.
 std::string fewer_at_once_text(const job_spec& job, std::uint32_t data, std::uint32_t gpus,
                                std::uint32_t microbatches);
 

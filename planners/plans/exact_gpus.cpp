@@ -168,8 +168,7 @@ namespace {
 /// since a mix runs at the speed of the slowest.
 class exact_planner {
  public:
-  exact_planner(const cluster& c, const job_spec& job)
-      : c_{c}, job_{job}, whole_{c} {
+  exact_planner(const cluster& c, const job_spec& job) : c_{c}, job_{job}, whole_{c} {
     for (gpu_index g = 0; g < c.gpus.size(); ++g)
       if (allows(job, c.gpus[g]) && whole_.idle_of(g) > 0) types_.push_back(g);
     splits_ = splits();
@@ -212,8 +211,7 @@ class exact_planner {
     }
     if (out.empty()) out.emplace_back().data_parallel = job_.gpus;
     for (auto& p : out)
-      p.bytes_per_gpu =
-          program_bytes_on(c_, types_, job_, p.data_parallel, p.tensor_parallel);
+      p.bytes_per_gpu = program_bytes_on(c_, types_, job_, p.data_parallel, p.tensor_parallel);
     return out;
   }
 
@@ -274,10 +272,10 @@ class exact_planner {
     return 0;
   }
 
-  /// The split that needs the fewest micro-batches to fit a GPU with that memory, for the message to
-  /// a user whose program holds its batch at once; empty: it does not, or none fits.
+  /// The split that needs the fewest micro-batches to fit a GPU with that memory, for the message
+  /// to a user whose program holds its batch at once; empty: it does not, or none fits.
   std::string with_less_at_once(double max_bytes) const {
-    if (fixes_micro_batch(job_) || job_.assumed_model) return {};
+    if (job_.assumed_model) return {};
     const plan* found = nullptr;
     std::uint32_t fewest = 0;
     for (const auto& p : splits_) {

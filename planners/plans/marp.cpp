@@ -210,10 +210,10 @@ class split_search {
   std::string too_many_;  // about the first plan that fits the memory but needs too many GPUs
 };
 
-/// What would do, for a program whose batch is more than any GPU holds; empty: something else is
-/// the reason.
+/// The micro-batches that would do, for a job whose own are more than any GPU holds; empty:
+/// something else is the reason.
 std::string with_less_at_once(const cluster& c, const job_spec& job, planning_budget& budget) {
-  if (job.command.empty() || fixes_micro_batch(job)) return {};
+  if (may_accumulate(job) || (job.memory && job.memory->gb > 0)) return {};
   const auto found = split_search{c, job, budget}.run(true);
   if (found.empty()) return {};
   const auto& how = std::ranges::min(found, {}, [](const candidate& x) {

@@ -240,18 +240,20 @@ reason nothing_fits(const cluster& c, const idle_index& idle, const job_spec& jo
   const auto bound =
       job.max_gpus ? fmt::format(" and at most {} of them ({})", *job.max_gpus, bound_key(job))
                    : std::string{};
-  // A named order keeps as many micro-batches in flight as it has stages (megatron), or all (gpipe).
+  // A named order keeps as many micro-batches in flight as it has stages (megatron), or all
+  // (gpipe).
   const auto limit = job.pipeline.max_in_flight;
   const auto in_order =
-      limit > 0 && job.train && (job.train->schedule == "megatron" || job.train->schedule == "gpipe")
-          ? fmt::format(" with at most {} micro-batches in flight (max_in_flight) under schedule {}",
-                        limit, job.train->schedule)
+      limit > 0 && job.train &&
+              (job.train->schedule == "megatron" || job.train->schedule == "gpipe")
+          ? fmt::format(
+                " with at most {} micro-batches in flight (max_in_flight) under schedule {}", limit,
+                job.train->schedule)
           : std::string{};
   return {
       whole ? reason::kind::infeasible : reason::kind::insufficient,
       fmt::format("no pipeline layout{}{} fits on the {} {}GPUs{}{}{}{}", stages, in_order,
-                  idle.total_idle(),
-                  whole ? "" : "idle ",
+                  idle.total_idle(), whole ? "" : "idle ",
                   job.required_gpu_type.empty() ? "" : " of type " + job.required_gpu_type, bound,
                   left_out(c, job), as_wished ? stages_by_datacenter(c, idle, job) : "")};
 }

@@ -165,14 +165,12 @@ std::vector<bool> stage_placer::hops_between_nodes(const routes& r, std::size_t 
 /// (layout.cpp), so peers share a node only if it holds all stages between them; of the possible
 /// numbers of peers outside of the node, the best one counts.
 cut_problem::chunks stage_placer::chunks_to_peers(const routes& r, std::size_t type,
-                                                  std::uint32_t pipelines, std::uint32_t stages,
-                                                  std::uint32_t tensor) {
+                                                  std::uint32_t pipelines, std::uint32_t stages) {
   const auto peers = (r.stages_of_node[type] - 1) / std::max(1U, stages) + 1;
   const auto& inside = r.links[type * (r.types.size() + 1)];
   cut_problem::chunks min{1, never};
   for (auto outside = pipelines - std::min(peers, pipelines); outside < pipelines; ++outside) {
-    // GPUs that share a stage share the card, too.
-    cut_problem::chunks one{1.0 * outside, tensor * r.between_nodes[type].s_per_byte};
+    cut_problem::chunks one{1.0 * outside, r.between_nodes[type].s_per_byte};
     const cut_problem::chunks others{pipelines - 1.0 - outside, inside.s_per_byte};
     if (others.total_s(1) > one.total_s(1)) one = others;
     if (one.total_s(1) < min.total_s(1)) min = one;
@@ -226,7 +224,7 @@ stage_placer::shape& stage_placer::shape_for(std::size_t division, std::uint32_t
   for (std::size_t t = 0; t < d.types.size(); ++t) {
     // Gradient bytes are rounded stage by stage, so the sum over stages may be `stages` bytes less.
     const double bytes = s.table->last(t, 0).gradient_bytes - stages;
-    const auto chunks = chunks_to_peers(r, t, d.pipelines, 1, d.tensor);
+    const auto chunks = chunks_to_peers(r, t, d.pipelines, 1);
     x.sums_s = std::min(x.sums_s, 2 * chunks.total_s(bytes / d.pipelines));
   }
   s.bound.emplace(*s.table, s.batch.microbatches, stages, x);
@@ -291,7 +289,7 @@ std::optional<cut_problem> stage_placer::problem_of(std::size_t division,
   for (std::size_t t = 0; t < counts.size(); ++t)
     p.leaves_node.push_back(hops_between_nodes(r, t, d.pipelines, counts[t]));
   for (std::size_t t = 0; t < counts.size(); ++t)
-    p.chunks_to_peers.push_back(chunks_to_peers(r, t, d.pipelines, counts[t], d.tensor));
+    p.chunks_to_peers.push_back(chunks_to_peers(r, t, d.pipelines, counts[t]));
   p.own_links = r.alike;
   p.lower_bound = fidelity_of(division) == fidelity::lower_bound;
   p.tied = job_.model.tied_head && stages > 1;

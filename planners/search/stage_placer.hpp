@@ -128,8 +128,7 @@ class stage_placer {
   void set_nodes(routes& r, const std::vector<std::vector<node_index>>& nodes,
                  std::uint32_t tensor) const;
   static cut_problem::chunks chunks_to_peers(const routes& r, std::size_t type,
-                                             std::uint32_t pipelines, std::uint32_t stages,
-                                             std::uint32_t tensor);
+                                             std::uint32_t pipelines, std::uint32_t stages);
   static std::vector<bool> hops_between_nodes(const routes& r, std::size_t type,
                                               std::uint32_t pipelines, std::uint32_t stages);
   void add_divisions(std::uint32_t tensor);

@@ -250,3 +250,61 @@ TEST_CASE("a plan of stages of several GPU types is feasible where each stage fi
     CHECK(r.document()["feasible"] == true);
   }
 }
+
+TEST_CASE("plan says one speed and one price of the plan that it would run") {
+  const scratch dir;
+  // Pipelines, whose schedule is simulated once they are placed; and two types, of which one is
+  // slower.
+  const auto cluster = dir.write("mixed.yaml", R"(
+name: mixed
+datacenters:
+  - name: dc1
+    nodes:
+      - {name: a, gpu: A100-40GB, gpus: 4, count: 1, intra: nvlink, inter: ib100}
+      - {name: v, gpu: V100-32GB, gpus: 4, count: 1, intra: nvlink, inter: ib100}
+)");
+  for (const std::string keys : {"", "objective: fastest\n", "pipeline: {stages: 2}\n"}) {
+    INFO(keys);
+    const auto job = dir.write(
+        "job.yaml", "name: j\nmodel: gpt2-350m\nglobal_batch: 16\niterations: 10\n" + keys);
+    for (const std::string policy : {"frenzy", "troupe"}) {
+      const auto d =
+          troupe::test::troupe({"plan", job, "--cluster", cluster, "--policy", policy, "--json"})
+              .document();
+      REQUIRE(d["feasible"] == true);
+      for (const std::string key : {"samples_per_s", "cost_per_hour"}) {
+        CHECK(d["plan"][key] == d["estimate"][key]);
+        if (!d["chosen"].is_null())
+          CHECK(d["plans"][d["chosen"].get<std::size_t>()][key] == d["estimate"][key]);
+      }
+    }
+  }
+}
+
+TEST_CASE("plan shows the micro-batches of a job whose batch does not fit at once") {
+  const scratch dir;
+  const auto cluster = dir.write("paper.yaml", paper_cluster);
+  const auto plan_of = [&](const std::string& keys, const std::vector<std::string>& more) {
+    const auto job = dir.write(
+        "job.yaml", "name: j\nmodel: gpt2-2.7b\nglobal_batch: 512\niterations: 10\n" + keys);
+    std::vector<std::string> all{"plan", job, "--cluster", cluster};
+    all.insert(all.end(), more.begin(), more.end());
+    return troupe::test::troupe(all);
+  };
+  for (const std::string policy : {"frenzy", "troupe", "fcfs"}) {
+    INFO(policy);
+    const auto r = plan_of("precision: mixed\ngpus: 8\n", {"--policy", policy, "--json"});
+    REQUIRE(r.status == 0);
+    const auto p = r.document()["plan"];
+    CHECK(p["data_parallel"].get<int>() * p["microbatches"].get<int>() *
+              p["rows_per_microbatch"].get<int>() ==
+          512);
+  }
+  const auto command = plan_of("command: [python3, train.py]\n", {"--policy", "frenzy"});
+  CHECK(command.status == 1);
+  CHECK(command.err.find("its batch of 512 is the reason: with ") != std::string::npos);
+  // Where a policy starts a program that would run out of memory, it does not "run".
+  const auto fcfs = plan_of("command: [python3, train.py]\ngpus: 1\n", {"--policy", "fcfs"});
+  CHECK(fcfs.status == 1);
+  CHECK(fcfs.out.find("Runs on ") == std::string::npos);
+}

@@ -59,7 +59,7 @@ TEST_CASE("whatif lists no numbers of pipelines that do not fit or divide the ba
   std::ofstream{cluster} << "name: six\ndatacenters:\n  - name: here\n    nodes:\n"
                          << "      - {name: n, gpu: A100-40GB, gpus: 1, count: 6, intra: nvlink, "
                          << "inter: {gbps: 100, latency_us: 5}}\n";
-  const std::vector<std::string> asked{"whatif", job,          "--cluster",   cluster,
+  const std::vector<std::string> asked{"whatif",   job, "--cluster",    cluster,
                                        "--stages", "1", "--fixed-batch"};
   auto as_json = asked;
   as_json.push_back("--json");

@@ -108,9 +108,8 @@ TEST_CASE("a command whose batch does not fit is refused with what would do") {
   job.command = {"torchrun", "train.py"};
   const auto refused = marp(c, job);
   REQUIRE_FALSE(refused);
-  CHECK_THAT(refused.error().text,
-             Contains("it would hold all of a replica's samples at once: with") &&
-                 Contains("`microbatches: ") && Contains("GPUs would do"));
+  CHECK_THAT(refused.error().text, Contains("its batch of 64 is the reason: with ") &&
+                                       Contains("`microbatches: ") && Contains("GPUs would do"));
   // And it does.
   const auto& text = refused.error().text;
   job.microbatches =
@@ -119,6 +118,9 @@ TEST_CASE("a command whose batch does not fit is refused with what would do") {
   REQUIRE(plans);
   const auto fewest = std::ranges::min(*plans, {}, &plan::gpus).gpus();
   CHECK_THAT(text, Contains(std::to_string(fewest) + " GPUs would do"));
+  // Too few micro-batches, too.
+  job.microbatches = 1;
+  CHECK(marp(c, job).error().text == text);
   // A number of GPUs that the user has given.
   job.microbatches.reset();
   job.exact_gpus = true;
@@ -126,7 +128,7 @@ TEST_CASE("a command whose batch does not fit is refused with what would do") {
   const auto exact = exact_plans(c, job);
   REQUIRE_FALSE(exact);
   CHECK_THAT(exact.error().text, Contains("16 GPUs would do"));
-  // What would not fit with a single sample either says nothing of micro-batches.
+  // A model that does not fit with a single sample either: nothing is said of micro-batches.
   job.exact_gpus = false;
   job.model.layers = 400;
   CHECK_THAT(marp(c, job).error().text, !Contains("microbatches"));

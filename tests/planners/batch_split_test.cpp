@@ -112,7 +112,8 @@ TEST_CASE("a study's slots are its costs, and without recomputation recomputing 
   CHECK(communication_to_compute({0, 0, 0, 0, 5, 0}) == 0);
 }
 
-TEST_CASE("stages that keep all activations under an open schedule hold no more than 1F1B's first") {
+TEST_CASE(
+    "stages that keep all activations, under an open schedule, hold no more than 1F1B's first") {
   auto job = batch_of(24);
   const batch_split split{8, 3};
   job.pipeline.recompute = false;

@@ -34,6 +34,7 @@ TEST_CASE(
     auto job = sample::job(models[r.below(5)], 1 + std::uint32_t(r.below(16)));
     const char* objectives[] = {"efficient", "fastest", "cheapest"};
     job.objective = objectives[r.below(3)];
+    job.microbatches = 1;  // else it may accumulate gradients (accumulation_test.cpp)
 
     std::uint32_t node_gpus = 0;
     for (const auto& n : c.nodes) node_gpus = std::max(node_gpus, n.gpus);
@@ -86,6 +87,7 @@ TEST_CASE("MARP says why there is no plan") {
   cluster c;
   sample::add_nodes(c, sample::a100_40, 1, 4);
   auto job = sample::job(sample::gpt2_7b, 1);
+  job.microbatches = 1;
   const auto text = [&] {
     const auto plans = marp(c, job);
     return plans ? std::string("there are plans") : plans.error().text;

@@ -1,7 +1,9 @@
 #include <catch2/catch.hpp>
 
 #include "harness/facts.hpp"
+#include "planners/cost/plan_time.hpp"
 #include "planners/scene.hpp"
+#include "planners/search/plan_search.hpp"
 
 using namespace troupe;
 using namespace troupe::planners;
@@ -236,4 +238,71 @@ TEST_CASE("on random snapshots the placements of trainings satisfy fits() under 
     }
     CHECK(starts > 50);
   }
+}
+
+TEST_CASE("a training that keeps all activations fits with as many in flight as it has stages") {
+  const auto c = small_datacenters({2});
+  auto job = sample::job(sample::gpt2_350m, 64);
+  job.train.emplace().device = "sim";
+  job.pipeline.stages = 2;
+  job.pipeline.data_parallel = 1;
+  job.pipeline.rows = 1;
+  job.pipeline.recompute = false;
+  const auto plans = plans_for(c, job);
+  REQUIRE(plans);
+  const auto& how = plans->front();
+  job.train->schedule = "megatron";
+  const auto as_megatron = plans_for(c, job);
+  REQUIRE(as_megatron);
+  CHECK(how.bytes_per_gpu < 2 * as_megatron->front().bytes_per_gpu);
+  // And the schedule that is made keeps to it.
+  job.train->schedule.clear();
+  const auto timed = time_plan(c, job, how, allocation{{0, 1}, {1, 1}});
+  REQUIRE(timed);
+  CHECK(timed->shape.max_in_flight == 2);
+  const auto made = schedule_pipeline(timed->shape, "best");
+  REQUIRE(made);
+  CHECK(made->max_in_flight <= 2);
+}
+
+TEST_CASE("no plan has more stages than megatron may have micro-batches in flight") {
+  const auto c = small_datacenters({6});
+  auto job = sample::job(sample::gpt2_350m, 24);
+  job.objective = "fastest";
+  job.train.emplace().device = "sim";
+  job.train->schedule = "megatron";
+  job.pipeline.rows = 1;
+  job.pipeline.max_in_flight = 2;
+  const auto plans = plans_for(c, job);
+  REQUIRE(plans);
+  for (const auto& p : *plans) {
+    CHECK(p.pipeline_parallel <= 2);
+    CHECK(p.samples_per_s > 0);
+  }
+  job.pipeline.stages = 4;
+  planning_budget budget;
+  const auto four = place_pipelines(c, idle_index{c}, job, true, budget);
+  REQUIRE_FALSE(four);
+  CHECK_THAT(four.error().text,
+             Catch::Contains("with at most 2 micro-batches in flight (max_in_flight) under "
+                             "schedule megatron"));
+}
+
+// The default policy plans a job's GPUs pool by pool, and asks
+// the search over all pools only where none of these meets a limit. One search for all (the plan
+// space) will: then this test passes, and the tag goes.
+TEST_CASE("the default policy's fastest plan is as fast as the search over all pools finds",
+          "[!shouldfail]") {
+  cluster c;
+  auto fast = sample::a100_40, slow = sample::gpu("V100-16GB", 16, 125, 2.5);
+  sample::add_nodes(c, fast, 1, 4);
+  sample::add_nodes(c, slow, 3, 4);
+  auto job = sample::job(sample::gpt2_350m, 64);
+  job.objective = "fastest";
+  planning_budget budget;
+  const auto by_policy = make_policy("troupe")->plans_of(c, job, budget);
+  REQUIRE(by_policy);
+  const auto found = search_plans(c, idle_index{c}, job, 1, budget);
+  REQUIRE(found);
+  CHECK(by_policy->front().samples_per_s >= 0.99 * found->plans.front().how.samples_per_s);
 }

@@ -253,3 +253,25 @@ TEST_CASE(
   }
   CHECK(repeated >= 20);
 }
+
+TEST_CASE("GPUs that share a program's stage sum their parts of its gradients over one card") {
+  cluster c;
+  sample::add_nodes(c, sample::a100_40, 2, 4);
+  auto job = sample::job(sample::gpt2_small, 8);
+  job.train.emplace().device = "sim";
+  job.memory.emplace();
+  job.pipeline.data_parallel = 2;
+  for (const std::uint32_t t : {1, 2, 4}) {
+    job.pipeline.tensor_parallel = t;
+    const auto timed = time_plan(c, job, sample::staged(job, 1, 2), allocation{{0, t}, {1, t}});
+    REQUIRE(timed);
+    const double chunk = static_cast<double>(timed->costs[0].gradient_bytes) / 2;
+    CHECK(timed->times.stages[0].exchange == Approx(2 * (t * chunk / 12.5e9 + 10e-6)));
+  }
+  // Inside a node each GPU has a link of its own.
+  job.pipeline.tensor_parallel = 2;
+  const auto near = time_plan(c, job, sample::staged(job, 1, 2), allocation{{0, 4}});
+  REQUIRE(near);
+  const double chunk = static_cast<double>(near->costs[0].gradient_bytes) / 2;
+  CHECK(near->times.stages[0].exchange == Approx(2 * (chunk / 25e9 + 5e-6)));
+}

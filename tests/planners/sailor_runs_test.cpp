@@ -31,7 +31,7 @@ struct measured_run {
   double iteration_s = 0;
 };
 
-std::vector<measured_run> runs() {
+std::vector<measured_run> measured_runs() {
   std::ifstream in{folder + "gh200_runs.csv"};
   std::ostringstream all;
   all << in.rdbuf();
@@ -114,7 +114,7 @@ double error_of(const measured_run& r, const job_spec& job, const gpu_type& gpu)
 TEST_CASE("GH200 runs with their profiles are predicted as well as by Sailor's own simulator") {
   std::vector<double> errors;
   auto gpu = gh200();
-  for (const auto& r : runs()) {
+  for (const auto& r : measured_runs()) {
     const auto p = formats::load_profile(
         folder + (is_opt(r) ? "opt-350.GH-96.yaml" : "gpt-neo-27.GH-96.yaml"));
     REQUIRE(p);
@@ -130,7 +130,7 @@ TEST_CASE("GH200 runs with their profiles are predicted as well as by Sailor's o
 TEST_CASE("GH200 runs without a profile are predicted by the words of their job files") {
   std::vector<double> errors;
   const auto gpu = gh200();
-  for (const auto& r : runs()) {
+  for (const auto& r : measured_runs()) {
     auto job = job_of(r);
     job.memory.emplace().precision = "tf32";
     errors.push_back(error_of(r, job, gpu));

@@ -85,8 +85,8 @@ class estimate_verb final : public verb {
   }
 
  private:
-  /// A job without `train:` is a program of somebody's, whether its file names a command or not: its
-  /// stages send and wait as a program's do. Those of the built-in trainer compute meanwhile.
+  /// A job without `train:` is a program of somebody's, whether its file names a command or not:
+  /// its stages send and wait as a program's do. Those of the built-in trainer compute meanwhile.
   static job_spec as_described(job_spec job, const job_spec& read) {
     if (!read.train && !read.slots && job.command.empty()) job.command = {job.name};
     return job;

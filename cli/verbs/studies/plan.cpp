@@ -444,9 +444,8 @@ class plan_verb final : public verb {
       nodes += fmt::format("{}{} ({} of {})", nodes.empty() ? "" : ", ", c.nodes[share.node].name,
                            share.gpus, c.gpu_of(share.node).name);
     out.line("{} on {}: {} per iteration, {:.3g} samples/s, {:.2f} per hour.",
-             a.why ? "Would be started" : "Runs", nodes,
-             duration_text(a.estimate.iteration_s), a.estimate.samples_per_s,
-             a.estimate.cost_per_hour);
+             a.why ? "Would be started" : "Runs", nodes, duration_text(a.estimate.iteration_s),
+             a.estimate.samples_per_s, a.estimate.cost_per_hour);
     if (const auto without = planners::left_out(c, job); !without.empty())
       out.line("Not on all GPUs{}.", without);
     if (const auto from = origin_of(c, job, a); from != "the cost model")

@@ -262,8 +262,8 @@ class whatif_verb final : public verb {
     const auto fit = rows_that_fit(s).size();
     if (fit > rows_for_people) out.line("{} more rows (--json has all)\n", fit - rows_for_people);
     if (const auto others = s.rows.size() - fit; others > 0)
-      out.line("{} of cells {} fit the memory, or divide the batch\n", counted(others, "other number"),
-               others == 1 ? "does not" : "do not");
+      out.line("{} of cells {} fit the memory, or divide the batch\n",
+               counted(others, "other number"), others == 1 ? "does not" : "do not");
     if (a.orders.size() > 1) out.text(orders_text(c, a, slots) + "\n");
     const auto& best = *s.chosen();
     const auto what = fmt::format("Best: {} on {}", counted(best.data_parallel, "pipeline"),
