@@ -242,7 +242,8 @@ expected<void> check_cluster(const cluster& c) {
     if (!is_new(n.name) || n.removed || n.datacenter >= c.datacenters.size() ||
         n.gpu >= c.gpus.size() || n.gpus == 0 || n.gpus > max_gpus_a_node ||
         !is_positive(n.intra.gbps) || !is_positive(n.inter.gbps) ||
-        !(n.emulate_speed > 0 && n.emulate_speed <= 1))
+        !(n.emulate_speed > 0 && n.emulate_speed <= 1) || !has_valid_rates(n.intra) ||
+        !has_valid_rates(n.inter))
       return bad(fmt::format("node '{}'", n.name));
   for (const auto& f : c.fronts)
     if (!is_new(f.name) || f.removed || f.datacenter >= c.datacenters.size())
@@ -253,7 +254,8 @@ expected<void> check_cluster(const cluster& c) {
       return bad(fmt::format("GPU type '{}'", g.name));
   for (const auto& w : c.wan)
     if (w.a >= c.datacenters.size() || w.b >= c.datacenters.size() || w.a == w.b ||
-        !is_positive(w.node_gbps) || !std::isfinite(w.rtt_ms) || w.rtt_ms < 0)
+        !is_positive(w.node_gbps) || !std::isfinite(w.rtt_ms) || w.rtt_ms < 0 ||
+        !are_absent_or_rates(w.rates) || !are_absent_or_rates(w.flow_rates))
       return bad("a link between datacenters");
   for (const auto& p : c.prices)
     if (p.gpu >= c.gpus.size() || (p.datacenter && *p.datacenter >= c.datacenters.size()))

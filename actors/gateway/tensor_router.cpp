@@ -231,7 +231,8 @@ void tensor_router::start(std::uint32_t token) {
                                                own_pair ? 1 : path.pairs,
                                                std::max(1U, path.connections),
                                                static_cast<double>(h.bytes),
-                                               t.layout.parts};
+                                               t.layout.parts,
+                                               std::clamp(h.flows.value_or(1), 1U, max_group_gpus)};
   // Refused: dropped as if it had crossed, so that the
   // cell is free again.
   if (pacing_->start(now(), token, on_link)) return;

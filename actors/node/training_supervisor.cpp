@@ -15,6 +15,8 @@ namespace troupe::actors {
 
 namespace {
 
+constexpr double one_mib = 1 << 20;
+
 /// How long the stages of a part that is over remain, to resend their last tensors.
 constexpr double linger_s = 60;
 /// How long the actors of a part may take to end and free their memory.
@@ -183,11 +185,14 @@ void training_supervisor::set_up(address trainer, stage_setup s) {
   o.slowdown = node_.options.slowdown;
   o.start_s = p->order.start_s;
   o.received_s = node_.host.clock->now_s();
-  o.same_node = link_cost_between(c, me, me);
+  const auto gpus = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(s.devices.size()));
+  o.same_node = link_cost_between(c, me, me, gpus);
   for (node_index n = 0; n < c.nodes.size(); ++n)
     if (n != me && c.nodes[n].datacenter == c.nodes[me].datacenter)
-      o.slowest_lan = std::max(o.slowest_lan, link_cost_between(c, n, me),
-                               [](auto& a, auto& b) { return a.s_per_byte < b.s_per_byte; });
+      o.slowest_lan =
+          std::max(o.slowest_lan, link_cost_between(c, n, me, gpus),
+                   [](auto& a, auto& b) { return a.alone_s(one_mib) < b.alone_s(one_mib); });
+  if (gpus > 1 && has_flow_rates(c)) o.flows = gpus;
   const bool computes = !is_simulated(s.backend);
   o.executor = guests_.set_up(s);
   o.gateway = node_.gateway();

@@ -30,7 +30,8 @@ class simulated_link {
 
   /// Calls `delivered` when the bytes have arrived.
   void send(const to_stage& to, std::uint64_t bytes, event delivered) {
-    flows_.start(now_(), to, std::round(link_.alone_s(static_cast<double>(bytes)) * 1e9), ++last_);
+    const auto size = static_cast<double>(bytes);
+    flows_.start(now_(), to, std::round(link_.link_s(size) * 1e9), ++last_, 1, link_.share(size));
     in_flight_.emplace(last_, std::move(delivered));
     set_timer();
   }

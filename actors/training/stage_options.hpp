@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "actors/protocol/messenger.hpp"
@@ -44,6 +45,8 @@ struct stage_options {
   double start_s = 0;
   link_cost same_node;    // simulated device: the link to other GPUs of this node,
   link_cost slowest_lan;  // and the slowest one to another node of the datacenter
+  // GPUs whose flows carry its tensors, where the cluster file says what one flow gets.
+  std::optional<std::uint32_t> flows{};
   /// The device's, by which it is lent to a guest while the stage waits. Null: it has no guest.
   std::shared_ptr<gpu::device_executor> executor;
   address gateway = 0;  // of this datacenter; with a guest

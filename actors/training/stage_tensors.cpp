@@ -57,6 +57,7 @@ expected<void> stage_tensors::send(tensor t, payload body) {
   t.from = training.name();
   t.iteration = training.iteration();
   t.sent_s = owner_.reports->training_time_s();
+  t.flows = owner_.options->flows;
   const auto to = address_of(t.to_pipeline, t.to_stage);
   const bool inside_node = to == host().self();
   if (inside_node && executor_->carry({t.from.lease, t.to_pipeline, t.to_stage}, t.bytes,

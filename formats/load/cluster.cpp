@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "formats/load/link_reader.hpp"
 #include "formats/load/load.hpp"
 #include "formats/load/part_readers.hpp"
 #include "formats/parse/reader.hpp"
@@ -97,8 +98,8 @@ class cluster_loader {
     map.read("gpu", gpu, need::required);
     map.read_whole<std::uint32_t>("gpus", n.gpus, 1, max_gpus_a_node, need::required);
     map.read_whole<std::uint32_t>("count", count, 1, max_nodes);
-    n.intra = read_link(map, "intra");
-    n.inter = read_link(map, "inter");
+    n.intra = read_link(map, "intra", true);
+    n.inter = read_link(map, "inter", false);
     map.read("emulate_speed", n.emulate_speed, range{0, 1, true});
     const auto addresses = read_addresses(map, count);
     map.finish();
@@ -147,26 +148,6 @@ class cluster_loader {
     return 0;
   }
 
-  // A name of the table in links.cpp, or numbers.
-  link read_link(map_reader& map, std::string_view key) {
-    const auto* v = map.find(key, need::required);
-    if (!v) return {};
-    if (v->what == value::kind::map) {
-      link l;
-      map.section(key, [&](map_reader& numbers) {
-        numbers.read("gbps", l.gbps, {0, 1e6, true}, need::required);
-        numbers.read("latency_us", l.latency_us, {0, 1e9}, need::required);
-      });
-      return l;
-    }
-    std::string name;
-    if (!map.read(key, name)) return {};
-    for (const auto& l : known_links())
-      if (l.name == name) return l;
-    map.fail(key, "unknown link '{}'{}", shown(name), hint(name, names_of(known_links())));
-    return {};
-  }
-
   // A pair of datacenters may have one link, which is symmetric. A connection cannot be faster than
   // all connections of a node together.
   void read_wan(map_reader& map) {
@@ -178,6 +159,7 @@ class cluster_loader {
     map.read("connection_gbps", w.connection_gbps, {0, 1e6}, need::required);
     map.read("jitter_ms", w.jitter_ms, {0, 60'000});
     map.read("emulate", w.emulate);
+    read_rates(map, w.rates, w.flow_rates);
     map.finish();
     if (!found_.good()) return;
     if (ends.size() != 2)

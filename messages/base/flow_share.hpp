@@ -11,15 +11,16 @@
 namespace troupe {
 
 /// A link shared equally by flows; the transfers of one flow follow one another, as on a
-/// connection. Sizes are nanoseconds of an otherwise idle link.
+/// connection. Sizes are nanoseconds
+/// of the whole link's time.
 template <class Flow>
 class flow_share {
  public:
-  /// `count`: number of identical flows.
-  void start(time_ns now, const Flow& flow, double alone_ns, std::uint64_t token,
-             std::size_t count = 1) {
+  /// `count`: number of identical flows. `share`: the largest part of the link that each can have.
+  void start(time_ns now, const Flow& flow, double link_ns, std::uint64_t token,
+             std::size_t count = 1, double share = 1) {
     auto& waiting = flows_[flow];
-    waiting.push_back({alone_ns, token, count});
+    waiting.push_back({link_ns, token, count, share});
     if (waiting.size() == 1) begin(now, flow, waiting.front());
   }
 
@@ -39,13 +40,14 @@ class flow_share {
 
  private:
   struct transfer {
-    double alone_ns = 0;
+    double link_ns = 0;
     std::uint64_t token = 0;
     std::size_t count = 1;
+    double share = 1;
   };
   void begin(time_ns now, const Flow& flow, const transfer& t) {
     under_way_.emplace(t.token, flow);
-    share_.start(now, t.alone_ns, t.token, t.count);
+    share_.start(now, t.link_ns, t.token, t.count, t.share);
   }
 
   fair_share share_{1e9, 0};

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -7,6 +8,7 @@
 
 #include "messages/base/fields.hpp"
 #include "messages/base/units.hpp"
+#include "messages/domain/link_rates.hpp"
 #include "messages/domain/profile.hpp"
 
 namespace troupe {
@@ -47,9 +49,36 @@ struct link {
   std::string name;
   double gbps = 0;
   double latency_us = 0;
+  std::optional<std::vector<link_rate>> rates{};         // by size, in place of gbps
+  std::optional<std::vector<link_rate>> flow_rates{};    // what one GPU's flow gets at most
+  std::optional<std::vector<group_rate>> group_rates{};  // of all-reduces inside a node
+  static constexpr std::size_t required = 3;
 
   double bytes_s() const { return gbps * 1e9 / 8; }
-  TROUPE_FIELDS(link, name, gbps, latency_us);
+  /// The largest rate of all sizes.
+  double max_gbps() const {
+    return rates ? std::ranges::max(*rates, {}, &link_rate::gbps).gbps : gbps;
+  }
+  bool has_rates() const { return rates || flow_rates; }
+  /// The rate of the whole link for transfers of that many bytes.
+  double bytes_s(double bytes) const {
+    return rates ? gbps_at(*rates, bytes) * 1e9 / 8 : bytes_s();
+  }
+  /// The rate of a transfer that has the link alone and is sent by that many GPUs.
+  double bytes_s(double bytes, std::uint32_t flows) const {
+    const double whole = bytes_s(bytes);
+    return flow_rates ? std::min(whole, flows * gbps_at(*flow_rates, bytes) * 1e9 / 8) : whole;
+  }
+  /// The smallest one of a transfer, of all sizes.
+  double min_bytes_s(std::uint32_t flows) const {
+    const auto slowest = [](const std::vector<link_rate>& all) {
+      return std::ranges::min(all, {}, &link_rate::gbps).gbps;
+    };
+    double min_gbps = rates ? slowest(*rates) : gbps;
+    if (flow_rates) min_gbps = std::min(min_gbps, flows * slowest(*flow_rates));
+    return min_gbps * 1e9 / 8;
+  }
+  TROUPE_FIELDS(link, name, gbps, latency_us, rates, flow_rates, group_rates);
 };
 
 /// A machine with GPUs of one type.
@@ -100,8 +129,12 @@ struct wan_link {
   double connection_gbps = 0;  // one connection; 0: as much as the pair
   double jitter_ms = 0;        // emulated: maximum extra delay, random per transfer
   bool emulate = false;        // in real runs, too: the gateways delay tensors accordingly
+  std::optional<std::vector<link_rate>> rates{};       // of a pair, by size, not node_gbps
+  std::optional<std::vector<link_rate>> flow_rates{};  // what one GPU's flow gets at most
+  static constexpr std::size_t required = 7;
 
-  TROUPE_FIELDS(wan_link, a, b, rtt_ms, node_gbps, connection_gbps, jitter_ms, emulate);
+  TROUPE_FIELDS(wan_link, a, b, rtt_ms, node_gbps, connection_gbps, jitter_ms, emulate, rates,
+                flow_rates);
 };
 
 /// The price of GPUs of a type in a datacenter, instead of the catalogue's.
@@ -178,6 +211,22 @@ inline const wan_link* wan_between(const cluster& c, std::uint32_t a, std::uint3
   for (const auto& w : c.wan)
     if ((w.a == a && w.b == b) || (w.a == b && w.b == a)) return &w;
   return nullptr;
+}
+
+/// Whether curves that came over the network are such (link_rates.hpp).
+inline bool are_absent_or_rates(const std::optional<std::vector<link_rate>>& points) {
+  return !points || are_rates(*points);
+}
+inline bool has_valid_rates(const link& l) {
+  return are_absent_or_rates(l.rates) && are_absent_or_rates(l.flow_rates) &&
+         (!l.group_rates || are_group_rates(*l.group_rates));
+}
+
+/// Whether some link between nodes limits what one GPU's flow gets.
+inline bool has_flow_rates(const cluster& c) {
+  return std::ranges::any_of(c.nodes,
+                             [](const node& n) { return n.inter.flow_rates.has_value(); }) ||
+         std::ranges::any_of(c.wan, [](const wan_link& w) { return w.flow_rates.has_value(); });
 }
 
 }  // namespace troupe

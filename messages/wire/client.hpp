@@ -406,10 +406,12 @@ struct explanation {
   std::optional<merge_view> merge{};   // none: its policy merges no jobs, or it has ended
   /// The lease whose GPUs have passed, or will pass, to the job's present one.
   std::optional<lease_id> follows{};
+  /// Sentences: what the estimate of its GPUs rests on that nobody has measured; none: nothing.
+  std::optional<std::vector<std::string>> guesses{};
   static constexpr std::size_t required = 7;
 
   TROUPE_FIELDS(explanation, request, job, summary, plans, memory, metric, placement, merge,
-                follows);
+                follows, guesses);
 };
 
 /// Client to controller, which forwards it to the node with rank 0 of the attempt (or `part`).

@@ -61,9 +61,12 @@ struct tensor {
   std::uint64_t bytes = 0;
   double sent_s = 0;  // on the trainer's clock
   wan_path path;
+  /// GPUs that send it together, where the cluster names what one GPU's flow gets; none: one.
+  std::optional<std::uint32_t> flows{};
+  static constexpr std::size_t required = 9;
 
   TROUPE_FIELDS(tensor, what, from, to_pipeline, to_stage, iteration, microbatch, bytes, sent_s,
-                path);
+                path, flows);
 };
 
 /// Stage to stage: tensors of an iteration that have not arrived. The receiver sends those again,

@@ -40,7 +40,8 @@ double decode_s(const served_layer& layer, const gpu_type& gpu, std::uint32_t la
 }
 
 double hop_s(const served_layer& layer, const link& to, double tokens) {
-  return layer.hidden_bytes(tokens) / to.bytes_s() + to.latency_us * 1e-6;
+  const double bytes = layer.hidden_bytes(tokens);
+  return bytes / to.bytes_s(bytes, 1) + to.latency_us * 1e-6;
 }
 
 }  // namespace troupe::planners

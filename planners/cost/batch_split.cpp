@@ -77,7 +77,10 @@ link link_between(const cluster& c, std::uint32_t a, std::uint32_t b, std::uint3
   if (!w) return {"wan", k.wan_gbps, k.wan_latency_us};
   const double max =
       w->connection_gbps > 0 ? connections_between(c, a, b, wished) * w->connection_gbps : 1e300;
-  return {"wan", std::min(w->node_gbps, max), w->rtt_ms * 1e3 / 2};
+  link all{"wan", std::min(w->node_gbps, max), w->rtt_ms * 1e3 / 2};
+  if (w->rates) all.rates = limited(*w->rates, max);
+  all.flow_rates = w->flow_rates;
+  return all;
 }
 
 double communication_to_compute(const pipeline_costs& costs) {

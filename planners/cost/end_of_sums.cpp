@@ -53,8 +53,10 @@ double end_of_sums_s(const timed_plan& t, const std::vector<double>& last_backwa
         }
         for (const auto& to : routes.peers) {
           auto& f = free_s[to.route.link];
-          f = std::max(f, begin_s) + 2.0 * to.count * to.route.alone_s;
-          summed_s = std::max(summed_s, f + 2 * to.route.latency_s + tied_s);
+          f = std::max(f, begin_s) + 2.0 * to.count * to.route.link_s();
+          // A flow that does not fill its link takes longer than its part of it.
+          const double alone_s = begin_s + 2 * to.route.alone_s;
+          summed_s = std::max(summed_s, std::max(f, alone_s) + 2 * to.route.latency_s + tied_s);
         }
       }
       ready_s[i] = summed_s + k.norms;

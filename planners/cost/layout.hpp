@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -32,6 +33,14 @@ struct pipeline_layout {
 
   const device_place& at(std::uint32_t pipeline, std::uint32_t stage) const {
     return places[std::size_t{pipeline} * stages + stage];
+  }
+  /// GPUs that send a stage's tensors together: those that share it.
+  std::uint32_t flows(std::uint32_t stage) const {
+    return std::max<std::uint32_t>(1, parts[stage].tensor_parallel);
+  }
+  /// The same over a hop in either direction.
+  std::uint32_t flows(std::uint32_t a, std::uint32_t b) const {
+    return std::min(flows(a), flows(b));
   }
   /// The datacenter of a stage and all its peers.
   std::uint32_t datacenter_of(std::uint32_t stage) const;

@@ -82,7 +82,7 @@ class timer {
         const double bytes = static_cast<double>(x.activation_bytes);
         if (from != to) {
           const auto wan = link_between(c_, from, to, job_.pipeline.connections);
-          out.wan = std::max(out.wan, bytes / wan.bytes_s());
+          out.wan = std::max(out.wan, bytes / wan.bytes_s(bytes, at().flows(s, s + 1)));
           out.wan_latency = std::max(out.wan_latency, wan.latency_us * 1e-6 + x.handling_s);
         }
       }
@@ -127,7 +127,7 @@ class timer {
         const double launch = launch_s(job_, c_.gpu_of(at().at(p, s).node));
         const auto put = [&](lan_route& way, double& step_s) {
           step_s += each_way * (way.total_s() + launch);
-          way.alone_s = way.latency_s = 0;
+          way = {way.link};
         };
         if (s + 1 < at().stages && !is_wan(s)) put(t.routes[i].forward, out_.costs[i].forward_s);
         if (s > 0 && !is_wan(s - 1)) put(t.routes[i].backward, out_.costs[i].backward_s);
@@ -180,7 +180,8 @@ class timer {
     if (job_.slots) return job_.slots->wan;
     const auto wan = link_between(c_, at().datacenter_of(stage), at().datacenter_of(stage + 1),
                                   job_.pipeline.connections);
-    return static_cast<double>(costs(0, stage).activation_bytes) / wan.bytes_s();
+    const auto bytes = static_cast<double>(costs(0, stage).activation_bytes);
+    return bytes / wan.bytes_s(bytes, at().flows(stage, stage + 1));
   }
 
   /// By stage: the time to all-reduce gradients with its peers, and a tied embedding's with the
@@ -222,15 +223,18 @@ double step_s(const step_costs& k) {
   return k.forward + k.recompute + k.backward;
 }
 
-/// The largest use of a link by activations and their gradients in an iteration, s.
+/// The largest use of a link by activations and their gradients in an iteration, s, or the time of
+/// the slowest flow, which need not fill its link.
 double busiest_link_s(const timed_plan& t) {
   std::vector<double> used(t.times.links, 0.0);
   const double m = t.shape.microbatches;
+  double longest = 0;
   for (const auto& w : t.times.routes) {
-    used[w.forward.link] += m * w.forward.alone_s;
-    used[w.backward.link] += m * w.backward.alone_s;
+    used[w.forward.link] += m * w.forward.link_s();
+    used[w.backward.link] += m * w.backward.link_s();
+    longest = std::max({longest, m * w.forward.alone_s, m * w.backward.alone_s});
   }
-  return used.empty() ? 0 : *std::ranges::max_element(used);
+  return used.empty() ? 0 : std::max(longest, *std::ranges::max_element(used));
 }
 
 /// Term (4), cards, less S, by stage (docs/planners/plan_search.md): (m - w) a + (m - 1) g on
@@ -259,10 +263,10 @@ std::vector<double> beyond_cards_s(const timed_plan& t) {
     const bool forward = sends(i, true) && users[w.forward.link] == 1;
     const bool backward = sends(i, false) && users[w.backward.link] == 1;
     double both_s = 0;
-    if (backward) both_s = (m - 1.0) * w.backward.alone_s;
+    if (backward) both_s = (m - 1.0) * w.backward.link_s();
     if (backward && forward && w.backward.link == w.forward.link)
-      both_s += (m - std::min(m, stages - s)) * w.forward.alone_s;
-    if (forward) both_s = std::max(both_s, (m - 1.0) * w.forward.alone_s);
+      both_s += (m - std::min(m, stages - s)) * w.forward.link_s();
+    if (forward) both_s = std::max(both_s, (m - 1.0) * w.forward.link_s());
     out[s] = std::max(out[s], both_s);
   }
   return out;
@@ -287,7 +291,8 @@ std::vector<double> delays_s(const timed_plan& t) {
     double delay = never, load = shape.at(s - 1).forward;
     for (auto i = std::size_t{s}; i < t.times.routes.size(); i += stages) {
       const auto& w = t.times.routes[i];
-      const bool shared = waits && w.forward.link == w.backward.link;
+      const bool shared = waits && w.forward.link == w.backward.link && w.forward.share == 1 &&
+                          w.backward.share == 1;
       delay = std::min(
           delay, shared ? delay_on_card_s(w.backward.alone_s, w.forward.alone_s, k.forward) : 0);
       load = std::max(load, t.times.routes[i - 1].forward.alone_s);

@@ -12,6 +12,7 @@
 #include "messages/base/name_hash.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/domain/device_kind.hpp"
+#include "planners/cost/node_sums.hpp"
 #include "planners/model/model_chain.hpp"
 
 namespace troupe::planners {
@@ -324,6 +325,17 @@ double sum_s(const std::vector<all_reduce_rate>& measured, const link& inside,
   };
   return among(measured, t, ring_steps, first_s) +
          among(measured, t, ring_share, a_byte_s) * std::max(0.0, bytes - small);
+}
+
+double node_sum_s(const std::vector<all_reduce_rate>& measured, const link& inside,
+                  const gpu_type& gpu, double share, std::uint32_t devices, double bytes) {
+  if (!measured.empty()) return sum_s(measured, {}, devices, bytes);
+  if (devices <= 1 || bytes <= 0) return 0;
+  if (const auto* rates = group_rates_of(inside, gpu)) return all_reduce_s(*rates, devices, bytes);
+  // Each GPU of the ring sends over a link of its own.
+  const double gbps = inside.bytes_s(bytes / devices, 1) * 8 / 1e9;
+  const link ring{"", (inside.has_rates() ? gbps : inside.gbps) * share, inside.latency_us};
+  return sum_s({}, ring, devices, bytes);
 }
 
 double profiled_flops_s(const device_profile& p, const model& m) {

@@ -81,6 +81,11 @@ const device_profile* sums_profile_of(const job_spec& job, const gpu_type& gpu);
 double sum_s(const std::vector<all_reduce_rate>& measured, const link& inside,
              std::uint32_t devices, double bytes);
 
+/// The same among GPUs of a node; not measured: by the node's rates (node_sums.hpp), else a ring
+/// over `share` of the rate of `inside`.
+double node_sum_s(const std::vector<all_reduce_rate>& measured, const link& inside,
+                  const gpu_type& gpu, double share, std::uint32_t devices, double bytes);
+
 /// FLOP/s of the whole model on one device, by the cost model's count for forward and backward; 0:
 /// the profile does not have the model.
 double profiled_flops_s(const device_profile& p, const model& m);

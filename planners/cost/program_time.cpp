@@ -2,25 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
+#include "planners/cost/node_sums.hpp"
 #include "planners/cost/profile.hpp"
+#include "planners/cost/slowest_link.hpp"
 #include "planners/model/declared_memory.hpp"
 #include "planners/model/model_chain.hpp"
 
 namespace troupe::planners {
 namespace {
-
-/// A kind of link, as slow as the slowest that was seen.
-struct channel {
-  double bytes_s = std::numeric_limits<double>::infinity();
-  double latency_s = 0;
-
-  void limit(double gbps, double latency_us) {
-    bytes_s = std::min(bytes_s, gbps * 1e9 / 8);
-    latency_s = std::max(latency_s, latency_us * 1e-6);
-  }
-};
 
 /// The slowest GPUs and links of an allocation: mixed types run at the speed of the slowest.
 struct topology {
@@ -29,22 +19,25 @@ struct topology {
   double cost_per_hour = 0;
   std::uint32_t largest_share = 0;
   bool one_node = true, one_datacenter = true;
-  channel intra, inter;      // inter: between nodes
-  channel inter_datacenter;  // between nodes of one datacenter
+  slowest_link intra, inter;      // inter: between nodes
+  slowest_link inter_datacenter;  // between nodes of one datacenter
+  // All-reduces inside nodes by number of GPUs, of nodes where that is known; of others `intra`.
+  std::vector<const std::vector<group_rate>*> groups;
+  bool rings = false;
   // All-reduce rates of each node's GPUs; empty: not all of them were measured.
   std::vector<const std::vector<all_reduce_rate>*> sums;
 
-  const channel& between(bool same_node, bool same_datacenter) const {
+  const slowest_link& between(bool same_node, bool same_datacenter) const {
     return same_node ? intra : same_datacenter ? inter_datacenter : inter;
   }
 };
 
 void limit_by_wan(topology& t, const cluster& c, std::uint32_t a, std::uint32_t b,
                   const cost_constants& k) {
+  link wan{"wan", k.wan_gbps, k.wan_latency_us};
   if (const auto* w = wan_between(c, a, b))
-    t.inter.limit(w->node_gbps, w->rtt_ms * 1e3 / 2);
-  else
-    t.inter.limit(k.wan_gbps, k.wan_latency_us);
+    wan = {"wan", w->node_gbps, w->rtt_ms * 1e3 / 2, w->rates, w->flow_rates};
+  t.inter.limit(wan);
 }
 
 /// The micro-batches of the fullest replica, and the work of one of its GPUs.
@@ -74,8 +67,13 @@ topology topology_of(const cluster& c, const job_spec& job, const replica& r,
     t.cost_per_hour += share.gpus * price_per_hour(c, share.node);
     t.largest_share = std::max(t.largest_share, share.gpus);
     if (const auto* p = sums_profile_of(job, gpu)) t.sums.push_back(&p->copies.all_reduces);
-    t.intra.limit(n.intra.gbps * ring_share(gpu), n.intra.latency_us);
-    t.inter_datacenter.limit(n.inter.gbps, n.inter.latency_us);
+    if (const auto* rates = group_rates_of(n.intra, gpu)) {
+      if (std::ranges::find(t.groups, rates) == t.groups.end()) t.groups.push_back(rates);
+    } else {
+      t.intra.limit(n.intra, ring_share(gpu));
+      t.rings = true;
+    }
+    t.inter_datacenter.limit(n.inter);
     if (std::ranges::find(datacenters, n.datacenter) == datacenters.end())
       datacenters.push_back(n.datacenter);
   }
@@ -109,12 +107,22 @@ group_span span_of_groups(const cluster& c, const allocation& where, std::uint32
   return {in_nodes >= groups, in_datacenters >= groups};
 }
 
-/// For groups inside one node: as measured on the slowest node, else a ring.
+/// A ring over a link; its step's tensor decides about the rate. `rings`: of a node, which share
+/// the link; `flows`: GPUs of a node that send over it.
+double ring_over_s(const slowest_link& over, double bytes, double members, double rings,
+                   std::uint32_t flows) {
+  return ring_s(bytes, members, over.bytes_s(bytes / members, flows), over.latency_s(), rings);
+}
+
+/// For groups inside one node: as measured on the slowest node, else by the rates of its kind, else
+/// a ring.
 double sum_in_node_s(double bytes, double members, const topology& t) {
-  if (t.sums.empty()) return ring_s(bytes, members, t.intra.bytes_s, t.intra.latency_s);
   double slowest = 0;
   for (const auto* x : t.sums)
     slowest = std::max(slowest, sum_s(*x, {}, static_cast<std::uint32_t>(members), bytes));
+  if (!t.sums.empty()) return slowest;
+  for (const auto* x : t.groups) slowest = std::max(slowest, all_reduce_s(*x, members, bytes));
+  if (t.rings) slowest = std::max(slowest, ring_over_s(t.intra, bytes, members, 1, 1));
   return slowest;
 }
 
@@ -162,7 +170,7 @@ iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, con
     const auto& over = t.between(span.in_node, span.in_datacenter);
     const double each = b * shape.reduced_bytes / std::max(shape.reduces, 1.0);
     const double one_s = span.in_node ? sum_in_node_s(each, tensor, t)
-                                      : ring_s(each, tensor, over.bytes_s, over.latency_s);
+                                      : ring_over_s(over, each, tensor, 1, t.largest_share);
     // Forward, again where it is recomputed, and backward.
     const bool again = job.memory && job.memory->checkpointing == "full";
     e.tensor_s = (again ? 3 : 2) * shape.reduces * m * one_s;
@@ -177,7 +185,7 @@ iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, con
         k.gradient_bytes * (gathers ? 0.5 * trained + shape.parameters : trained) / tensor;
     const auto& over = t.between(false, t.one_datacenter);
     const double whole = t.one_node ? sum_in_node_s(bytes, data, t)
-                                    : ring_s(bytes, data, over.bytes_s, over.latency_s, rings);
+                                    : ring_over_s(over, bytes, data, rings, t.largest_share);
     e.data_s = std::max(0.0, whole - k.overlap * backward_s);
     // Every micro-batch before the last one gathers, too, hidden behind its own work.
     if (gathers) e.data_s += (m - 1) * std::max(0.0, whole - (e.compute_s - update_s) / m);

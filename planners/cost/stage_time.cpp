@@ -46,10 +46,9 @@ void add_sums(stage_costs& c, const job_spec& job, const gpu_type& gpu, const st
               std::uint32_t rows, double width, const link& inside) {
   const auto t = p.tensor_parallel;
   if (t <= 1) return;
-  auto reached = inside;
-  reached.gbps *= ring_share(gpu);
   const auto sums_s = [&](double each) {
-    return p.count * sum_s(measured_sums(job, gpu), reached, t, rows * p.output_bytes * each);
+    return p.count * node_sum_s(measured_sums(job, gpu), inside, gpu, ring_share(gpu), t,
+                                rows * p.output_bytes * each);
   };
   c.forward_s += sums_s(width);
   if (c.recompute_s > 0) c.recompute_s += sums_s(width);

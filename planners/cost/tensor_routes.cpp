@@ -62,8 +62,8 @@ std::uint32_t tensor_routes::link_of(std::uint32_t p, std::uint32_t s, node_inde
 lan_route tensor_routes::route(std::uint32_t p, std::uint32_t from, std::uint32_t to_pipeline,
                                std::uint32_t to, double bytes) const {
   const auto there = place(to_pipeline, to).node;
-  const auto w = link_cost_between(c_, place(p, from).node, there);
-  return {link_of(p, from, there), w.alone_s(bytes), w.latency_s};
+  const auto w = link_cost_between(c_, place(p, from).node, there, layout_.flows(from));
+  return {link_of(p, from, there), w.alone_s(bytes), w.latency_s, w.share(bytes)};
 }
 
 /// Over the WAN each pipeline has its own pair of nodes, so the link is a new one.
@@ -72,7 +72,7 @@ lan_route tensor_routes::tied_route(std::uint32_t p, std::uint32_t from, std::ui
   if (!is_wan(from, to)) return route(p, from, p, to, bytes);
   const auto wan = link_between(c_, layout_.datacenter_of(from), layout_.datacenter_of(to),
                                 job_.pipeline.connections);
-  return {links_++, bytes / wan.bytes_s(), wan.latency_us * 1e-6};
+  return {links_++, bytes / wan.bytes_s(bytes, layout_.flows(from, to)), wan.latency_us * 1e-6};
 }
 
 /// Gradient bytes that a stage sums with its peers; a tied embedding's are summed by the first
@@ -122,7 +122,8 @@ const std::vector<all_reduce_rate>* tensor_routes::sums_of_devices(std::uint32_t
 
 double peers_s(const stage_routes& w) {
   return w.sum_s + 2 * max_of(w.peers, 0, [](const peer_route& to) {
-                     return to.count * to.route.alone_s + to.route.latency_s;
+                     return std::max(to.route.alone_s, to.count * to.route.link_s()) +
+                            to.route.latency_s;
                    });
 }
 

@@ -111,10 +111,10 @@ class cell_timer {
     const double here = replicas_on_node(p.data);
     if (here >= p.data) {
       const auto& gpu = cluster_.gpus[node_.gpu];
-      return sum_s(measured_sums(job_, gpu), node_.intra, p.data, bytes);
+      return node_sum_s(measured_sums(job_, gpu), node_.intra, gpu, 1, p.data, bytes);
     }
     const double sent = 2 * bytes / p.data * (p.data - here) * here;
-    return sent / node_.inter.bytes_s() + 2 * node_.inter.latency_us * 1e-6;
+    return sent / node_.inter.bytes_s(bytes / p.data) + 2 * node_.inter.latency_us * 1e-6;
   }
 
   /// GPUs of one pipeline that the stages before stage i have.
@@ -152,13 +152,15 @@ class cell_timer {
     const auto& over = a.data == b.data      ? link_before(i, b.data)
                        : gpus_ <= node_.gpus ? node_.intra
                                              : node_.inter;
-    const double send = each / over.bytes_s() + over.latency_us * 1e-6;
+    const double send =
+        each / over.bytes_s(each, std::min(a.tensor, b.tensor)) + over.latency_us * 1e-6;
     return 2 * send + gather_s(a, each) + gather_s(b, each);
   }
   double gather_s(const stage_plan& p, double bytes) const {
     if (p.tensor <= 1) return 0;
     const auto& inside = p.tensor <= node_.gpus ? node_.intra : node_.inter;
-    return (p.tensor - 1) * (bytes / p.tensor / inside.bytes_s() + inside.latency_us * 1e-6);
+    const double each = bytes / p.tensor;
+    return (p.tensor - 1) * (each / inside.bytes_s(each, 1) + inside.latency_us * 1e-6);
   }
 
   /// Sets the tails, which the paper's formula does not have. A stage's sums begin after its last

@@ -297,8 +297,9 @@ class execution {
     t.latency_s = route.latency_s;
     t.begin = now_;
     const auto at = std::llround(now_ * 1e9);
-    links_[route.link].share.start(at, {t.from, to}, std::round(route.alone_s * 1e9),
-                                   transfers_.size(), t.pipelines ? t.pipelines->size() : 1);
+    links_[route.link].share.start(at, {t.from, to}, std::round(route.link_s() * 1e9),
+                                   transfers_.size(), t.pipelines ? t.pipelines->size() : 1,
+                                   route.share);
     transfers_.push_back(t);
     wait_for(route.link);
   }

@@ -20,12 +20,15 @@ struct stage_times {
   double norms = 0;      // between all-reduce and update, if updates need the norm of all gradients
 };
 
-/// The path of a tensor inside a datacenter: it has its fair share of the link until it has used
-/// `alone_s` of link time, and arrives `latency_s` later (messages/domain/link_cost.hpp).
+/// The path of a tensor inside a datacenter: it has its fair share of the link, but no more than
+/// `share` of it, until it has used `link_s` of its time, which takes `alone_s` on an idle link,
+/// and arrives `latency_s` later (messages/domain/link_cost.hpp).
 struct lan_route {
   std::uint32_t link = 0;
   double alone_s = 0, latency_s = 0;
+  double share = 1;
 
+  double link_s() const { return alone_s * share; }
   double total_s() const { return alone_s + latency_s; }
   bool operator==(const lan_route&) const = default;
 };

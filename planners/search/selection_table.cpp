@@ -1,6 +1,7 @@
 #include "planners/search/selection_table.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -87,10 +88,11 @@ selection_table::selection_table(const cluster& c, const idle_index& idle, const
       budget_{budget},
       works_{std::make_shared<work_cache>()} {
   const auto together = std::max(1U, job.pipeline.tensor_parallel);
-  inside_.gbps = never;
+  bool first = true;
   struct sum {
     std::uint32_t gpus = 0, nodes = 0;
-    double price = 0, inter = never, intra = never, latency = 0;
+    double price = 0;
+    slowest_link inter, intra;
   };
   std::vector<sum> sums(c.datacenters.size());
   double slowest_flops_s = never, min_gb = never, min_gbytes_s = never;
@@ -111,12 +113,14 @@ selection_table::selection_table(const cluster& c, const idle_index& idle, const
     auto& s = sums[node.datacenter];
     s.gpus += gpus;
     s.nodes += 1;
-    inside_.gbps = std::min(inside_.gbps, node.intra.gbps);
-    inside_.latency_us = std::max(inside_.latency_us, node.intra.latency_us);
+    if (std::exchange(first, false))
+      inside_ = node.intra;
+    else if (!(inside_ == node.intra))
+      inside_ = {"", std::min(inside_.gbps, node.intra.gbps),
+                 std::max(inside_.latency_us, node.intra.latency_us)};
     s.price += gpus * together * price_per_hour(c, n);
-    s.inter = std::min(s.inter, node.inter.bytes_s());
-    s.intra = std::min(s.intra, node.intra.bytes_s());
-    s.latency = std::max(s.latency, node.inter.latency_us * 1e-6);
+    s.inter.limit(node.inter);
+    s.intra.limit(node.intra);
   }
   slowest_.memory_gb = min_gb;
   slowest_.memory_gbytes_s = min_gbytes_s;
@@ -129,8 +133,8 @@ selection_table::selection_table(const cluster& c, const idle_index& idle, const
     if (dc >= sums.size() || sums[dc].gpus == 0) continue;
     const auto& s = sums[dc];
     offers_.push_back({dc, s.gpus, s.price / s.gpus});
-    inter_bytes_s_.push_back(s.nodes == 1 ? s.intra : s.inter);
-    inter_latency_s_.push_back(s.latency);
+    hops_.push_back(s.nodes == 1 ? s.intra : s.inter);
+    hop_latency_s_.push_back(s.inter.latency_s());
   }
   for (const auto& a : offers_) {
     auto& to = wan_.emplace_back();
@@ -225,10 +229,10 @@ bool selection_table::spend_for(std::uint32_t stages) const {
 double selection_table::communication_to_compute(std::uint32_t stages) const {
   if (job_.slots) return job_.slots->wan / job_.slots->forward;
   const auto& w = work_of(stages, {1, 1});
+  const auto bytes = static_cast<double>(w.slowest.activation_bytes);
   double wan_s = 0;
   for (std::size_t i = 0; i + 1 < offers_.size(); ++i)
-    wan_s =
-        std::max(wan_s, static_cast<double>(w.slowest.activation_bytes) / wan_[i][i + 1].bytes_s());
+    wan_s = std::max(wan_s, bytes / wan_[i][i + 1].bytes_s(bytes, flows()));
   return w.slowest.forward_s > 0 ? wan_s / w.slowest.forward_s : 0;
 }
 
@@ -258,9 +262,9 @@ pipeline_shape selection_table::shape_of_row(std::uint32_t stages, std::uint32_t
   for (std::size_t i = 0; i < offers_.size(); ++i) {
     if (r.partitions[i] == 0) continue;
     if (r.partitions[i] > 1)
-      costs.lan = std::max(costs.lan, bytes / inter_bytes_s_[i] + inter_latency_s_[i]);
+      costs.lan = std::max(costs.lan, bytes / hops_[i].bytes_s(bytes, flows()) + hop_latency_s_[i]);
     if (last) {
-      costs.wan = std::max(costs.wan, bytes / wan_[*last][i].bytes_s());
+      costs.wan = std::max(costs.wan, bytes / wan_[*last][i].bytes_s(bytes, flows()));
       costs.wan_latency = std::max(costs.wan_latency, wan_[*last][i].latency_us * 1e-6);
     }
     last = i;
@@ -268,10 +272,10 @@ pipeline_shape selection_table::shape_of_row(std::uint32_t stages, std::uint32_t
   return shape;
 }
 
-double selection_table::reduce_bytes_s(const selection_row& r) const {
+double selection_table::reduce_bytes_s(const selection_row& r, double bytes) const {
   double slowest = never;
   for (std::size_t i = 0; i < offers_.size(); ++i)
-    if (r.partitions[i] > 0) slowest = std::min(slowest, inter_bytes_s_[i]);
+    if (r.partitions[i] > 0) slowest = std::min(slowest, hops_[i].bytes_s(bytes, flows()));
   return slowest;
 }
 
@@ -313,12 +317,12 @@ selection_row selection_table::row(std::uint32_t stages, std::uint32_t cell, std
   // get_latency_dp: 4 * parameters * (N - 1) / (N * rate). A ring of N pipelines moves 2 (N - 1) /
   // N times the gradients, which have 2 bytes per parameter.
   const double n = r.data_parallel;
-  r.allreduce_s =
-      2 * static_cast<double>(w.slowest.gradient_bytes) * (n - 1) / n / reduce_bytes_s(r);
+  const auto gradients = static_cast<double>(w.slowest.gradient_bytes);
+  r.allreduce_s = 2 * gradients * (n - 1) / n / reduce_bytes_s(r, gradients / n);
   r.update_s = n > 1 ? w.exchanged_s : w.update_s;
   // A tied embedding's gradient goes from the last stage to the first, and its sum back.
-  if (r.update_s > 0 && stages > 1)
-    r.update_s += 2 * static_cast<double>(w.slowest.tied_bytes) / reduce_bytes_s(r);
+  const auto tied = static_cast<double>(w.slowest.tied_bytes);
+  if (r.update_s > 0 && stages > 1) r.update_s += 2 * tied / reduce_bytes_s(r, tied);
   finish(r, pipeline_lower_bound(shape_of_row(stages, cell, r)));
   return r;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -8,6 +9,7 @@
 
 #include "planners/cluster/planning_budget.hpp"
 #include "planners/cost/batch_split.hpp"
+#include "planners/cost/slowest_link.hpp"
 #include "planners/search/datacenter_selection.hpp"
 
 // The rows of Algorithm 1 (ATLAS, section 4.5; docs/planners/datacenter_selection.md): how long an
@@ -78,7 +80,9 @@ class selection_table {
   batch_split split_of(std::uint32_t stages, std::uint32_t pipelines, batch_rule batch) const;
   pipeline_shape shape_of_row(std::uint32_t stages, std::uint32_t cell,
                               const selection_row& r) const;
-  double reduce_bytes_s(const selection_row& r) const;
+  double reduce_bytes_s(const selection_row& r, double bytes) const;
+  /// GPUs that send a stage's tensors together.
+  std::uint32_t flows() const { return std::max(1U, job_.pipeline.tensor_parallel); }
   void finish(selection_row& r, double pipeline_s) const;
   bool shares_wan() const { return schedule().starts_with("atlas"); }
   /// Memory that the model's cut may use per stage, bytes: less headroom and a guest's.
@@ -90,12 +94,12 @@ class selection_table {
   const job_spec& job_;
   double min_flops_s_, headroom_;
   std::vector<datacenter_offer> offers_;
-  std::vector<double> inter_bytes_s_;  // by offer: between its nodes, or inside its only node
-  std::vector<double> inter_latency_s_;
+  std::vector<slowest_link> hops_;  // by offer: between its nodes, or inside its only node
+  std::vector<double> hop_latency_s_;
   gpu_type slowest_;  // the slowest; the least memory and bandwidth of all
   gpu_index slowest_type_ = 0;
-  double emulated_speed_ = 1;           // of the slowest GPU's node
-  link inside_;                         // inside a node, the slowest
+  double emulated_speed_ = 1;  // of the slowest GPU's node
+  link inside_;                // of all nodes, or without a name and curves, as slow as the slowest
   std::vector<std::vector<link>> wan_;  // by offer and offer
   planning_budget* budget_;
   // Costs depend on the GPUs but not on the datacenters' order: tables that differ only in the

@@ -36,8 +36,8 @@ class cut_search : cut_terms {
     alike_ = !share_nodes_ &&
              std::ranges::all_of(p.links, [&](const auto& w) { return w == p.links[0]; });
     for (const auto& w : p.links) {
-      min_sent_s_ = std::min(min_sent_s_, w.alone_s(p.table->min_activation_bytes()));
-      max_send_s_ = std::max(max_send_s_, w.alone_s(p.table->max_activation_bytes()) + w.latency_s);
+      min_sent_s_ = std::min(min_sent_s_, w.fastest_s(p.table->min_activation_bytes()));
+      max_send_s_ = std::max(max_send_s_, w.max_s(p.table->max_activation_bytes()) + w.latency_s);
     }
     order_ = {p.lower_bound, p.tied,
               alike_ && p.table->min_activation_bytes() == p.table->max_activation_bytes()};
@@ -262,14 +262,15 @@ class cut_search : cut_terms {
       if (p_.tied) begin_tied(l, k, type);
     } else {
       const auto& w = p_.links[type * p_.types() + from.type];
-      l.sent = w.alone_s(k.activation_bytes);
-      double send_s = l.sent + w.latency_s;
+      l.sent = w.link_s(k.activation_bytes);
+      double alone_s = w.alone_s(k.activation_bytes), send_s = alone_s + w.latency_s;
       l.together = 1;
       if (type == from.type && leaves_node(set, from, l)) {
         const auto& between = p_.between_nodes[type];
         const double bytes =
             p_.leaves_node[type].empty() ? p_.table->min_activation_bytes() : k.activation_bytes;
-        l.sent = std::max(l.sent, between.alone_s(bytes));
+        l.sent = std::max(l.sent, between.link_s(bytes));
+        alone_s = std::max(alone_s, between.alone_s(bytes));
         send_s = std::max(send_s, between.alone_s(bytes) + between.latency_s);
       }
       l.through += 2 * send_s;
@@ -279,14 +280,15 @@ class cut_search : cut_terms {
         // Term (5) holds while no stage in front takes longer for a micro-batch than Y / w of this
         // one.
         l.max_load = std::min(l.max_load, from.through / behind);
-        l.delay += delay_on_card_s(l.sent, from.sent, from.forward);
+        // Flows that do not fill the card need not delay each other.
+        if (!w.has_rates()) l.delay += delay_on_card_s(l.sent, from.sent, from.forward);
       }
-      if (std::max(k.forward_s, l.sent) > l.max_load) {
+      if (std::max(k.forward_s, alone_s) > l.max_load) {
         l.max_load = l.delay = 0;
         l.delayed_own = l.own;
       }
       // The card of the stage behind sends its gradients here and its activations onwards.
-      l.links = std::max(l.links, m_ * link_s(l.sent, from.sent));
+      l.links = std::max({l.links, m_ * link_s(l.sent, from.sent), m_ * alone_s});
       if (p_.lower_bound) {
         // Term (4) for that card: all gradients but the first, and the activations beyond the first
         // w.

@@ -30,7 +30,8 @@ std::vector<node_index> nodes_for(const cluster& c, const idle_index& idle, gpu_
   std::vector<node_index> nodes;
   for (node_index n = 0; n < c.nodes.size(); ++n)
     if (c.nodes[n].gpu == g && idle.idle(n) >= tensor) nodes.push_back(n);
-  std::ranges::stable_sort(nodes, std::greater{}, [&](auto n) { return c.nodes[n].inter.gbps; });
+  std::ranges::stable_sort(nodes, std::greater{},
+                           [&](auto n) { return c.nodes[n].inter.max_gbps(); });
   return nodes;
 }
 
@@ -113,10 +114,11 @@ stage_placer::routes stage_placer::routes_of(std::uint32_t tensor) const {
     for (std::size_t b = 0; b < nodes.size(); ++b) {
       const auto& from = nodes[a];
       const auto& to = nodes[b];
-      auto w =
-          link_cost_between(c_, from.front(), a == b ? from[from.size() > 1 ? 1 : 0] : to.front());
+      auto w = link_cost_between(c_, from.front(),
+                                 a == b ? from[from.size() > 1 ? 1 : 0] : to.front(), tensor);
       std::uint32_t together = 1;
-      if (!r.alike) w.latency_s = 0;
+      // Another pair may be faster at some size, but none is at the fastest one.
+      if (!r.alike) w = {w.s_per_byte};
       if (a == b) r.between_nodes.push_back(w);
       for (const auto n : from) {
         if (r.alike || a != b || idle_.idle(n) < 2 * tensor) continue;
@@ -207,14 +209,14 @@ stage_placer::shape& stage_placer::shape_for(std::size_t division, std::uint32_t
   for (std::size_t i = 0; i < r.links.size(); ++i) {
     const auto& w = r.links[i];
     const auto min_s = [&](const link_cost& by) {
-      return by.alone_s(s.table->min_activation_bytes()) + by.latency_s;
+      return by.fastest_s(s.table->min_activation_bytes()) + by.latency_s;
     };
     const bool one_type = i % (d.types.size() + 1) == 0;
     x.min_send_s = std::min(x.min_send_s, min_s(w));
     x.min_between_nodes_s =
         std::min(x.min_between_nodes_s, min_s(one_type ? r.between_nodes[i / d.types.size()] : w));
-    x.max_send_s = std::max(x.max_send_s, w.alone_s(s.table->max_activation_bytes()) + w.latency_s);
-    x.card_s = std::min(x.card_s, w.alone_s(s.table->min_activation_bytes()));
+    x.max_send_s = std::max(x.max_send_s, w.max_s(s.table->max_activation_bytes()) + w.latency_s);
+    x.card_s = std::min(x.card_s, w.fastest_s(s.table->min_activation_bytes()));
   }
   if (!r.alike) x.max_send_s = never;
   x.trips = r.alike && fidelity_ == fidelity::lower_bound;

@@ -25,6 +25,7 @@ class link_pacing {
     std::uint32_t connections = 1;  // of each pair
     double bytes = 0;
     std::uint32_t parts = 1;  // equal ones, each with its own arrival
+    std::uint32_t flows = 1;  // GPUs that send it together
   };
   struct event {
     std::uint32_t token = 0, part = 0;

@@ -20,12 +20,16 @@ time_ns in_ns(double s) {
 
 }  // namespace
 
-// A rate of 0 is no limit of its own: the pair's and the connections' rates limit each other.
-time_ns link_rates::duration_ns(double bytes, std::uint32_t connections) const {
-  const double by_connections = connection_gbps * connections;
-  const double gbps = node_gbps <= 0        ? by_connections
-                      : by_connections <= 0 ? node_gbps
-                                            : std::min(node_gbps, by_connections);
+// A rate of 0 is no limit of its own: the pair's, the connections' and the flows' rates limit each
+// other.
+time_ns link_rates::duration_ns(double bytes, std::uint32_t connections, double tensor_bytes,
+                                std::uint32_t flows) const {
+  double gbps = rates ? gbps_at(*rates, tensor_bytes) : node_gbps;
+  const auto limit = [&](double by) {
+    if (by > 0) gbps = gbps > 0 ? std::min(gbps, by) : by;
+  };
+  limit(connection_gbps * connections);
+  if (flow_rates) limit(flows * gbps_at(*flow_rates, tensor_bytes));
   if (gbps <= 0) return 0;
   const double ns = bytes * 8 / gbps;  // a gigabit a second is a bit a nanosecond
   constexpr auto longest = paced_links::longest_ns;
@@ -44,6 +48,7 @@ paced_links::rates rates_from(const cluster& c, std::uint32_t datacenter, bool o
     r.connection_gbps = w != nullptr ? w->connection_gbps : 0;
     r.delay_ns = in_ns((w != nullptr ? w->rtt_ms : unlisted_wan_rtt_ms) * 1e-3 / 2);
     r.jitter_ns = in_ns(w != nullptr ? w->jitter_ms * 1e-3 : 0);
+    if (w != nullptr) r.rates = w->rates, r.flow_rates = w->flow_rates;
   }
   return all;
 }
@@ -66,6 +71,9 @@ link_rates paced_links::rates_now(std::uint32_t datacenter) const {
   const double factor = slow_(datacenter);
   r.node_gbps /= factor;
   r.connection_gbps /= factor;
+  for (auto* curve : {&r.rates, &r.flow_rates})
+    if (*curve)
+      for (auto& p : **curve) p.gbps /= factor;
   return r;
 }
 
@@ -88,7 +96,7 @@ bool paced_links::start(time_ns now, std::uint32_t token, const transfer& t) {
   const auto r = rates_now(t.datacenter);
   x.over = &over;
   x.parts = t.parts;
-  x.duration = r.duration_ns(t.bytes / t.pairs, t.connections);
+  x.duration = r.duration_ns(t.bytes / t.pairs, t.connections, t.bytes, t.flows);
   x.start = now;
   time_ns last_arrival = 0;
   for (auto p = t.first_pair; p < end_pair; ++p) {

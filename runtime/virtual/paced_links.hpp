@@ -22,9 +22,13 @@ struct link_rates {
   double connection_gbps = 0;  // each of its connections
   time_ns delay_ns = 0;        // one way
   time_ns jitter_ns = 0;       // up to so much more, but nothing overtakes
+  // By size: of a pair of nodes, in place of node_gbps; of one GPU's flow.
+  std::optional<std::vector<link_rate>> rates{}, flow_rates{};
 
-  /// Time for these bytes over one pair, rounded to whole nanoseconds.
-  time_ns duration_ns(double bytes, std::uint32_t connections) const;
+  /// Time for these bytes over one pair, rounded to whole nanoseconds. `tensor_bytes`: of the whole
+  /// transfer, whose size the rate depends on; `flows`: GPUs that send it.
+  time_ns duration_ns(double bytes, std::uint32_t connections, double tensor_bytes = 0,
+                      std::uint32_t flows = 1) const;
 };
 
 /// The WAN links of one datacenter by the cluster file's rates.

@@ -228,12 +228,14 @@ void simulated_network::depart_tensor(std::uint32_t i, address from, address to)
   const auto t =
       m && std::holds_alternative<tensor>(m->second) ? std::get<tensor>(m->second) : tensor{};
   const auto node = node_of(from);
-  const auto link = link_cost_between(cluster_, node, node_of(to));
+  const auto flows = std::clamp(t.flows.value_or(1), 1U, max_group_gpus);
+  const auto link = link_cost_between(cluster_, node, node_of(to), flows);
+  const auto bytes = static_cast<double>(t.bytes);
   f.latency = to_ns(link.latency_s);
   auto& card = cards_[node];
   card.share.start(time_.now(),
                    {t.from.lease, t.from.pipeline, t.from.stage, t.to_pipeline, t.to_stage},
-                   std::round(link.alone_s(static_cast<double>(t.bytes)) * 1e9), i);
+                   std::round(link.link_s(bytes) * 1e9), i, 1, link.share(bytes));
   schedule(card, card_token | node);
   give_link_to_block(node);
 }

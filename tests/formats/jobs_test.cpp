@@ -280,6 +280,38 @@ gpus: {K80: {price_per_hour: 0.1, efficiency: 0.61, quota: 8}}
   CHECK(c.settings.restart_s == 30);
 }
 
+TEST_CASE("a link's rates by size, by flow and by number of GPUs are read completely") {
+  const auto c = loaded(formats::load_cluster(temporary("rates.yaml", R"(
+name: rates
+datacenters:
+  - name: a
+    nodes:
+      - name: x
+        gpu: T4
+        gpus: 8
+        intra: {gbps: 252, latency_us: 7, group_rates: [[2, 160, 2.5], [8, 12]]}
+        inter: {latency_us: 50, rates: [[65536, 16.93], [131072, 22.76]], flow_gbps: 5}
+  - name: b
+    nodes: [{name: z, gpu: T4, gpus: 4, intra: pcie4, inter: eth25}]
+wan:
+  - between: [b, a]
+    rtt_ms: 1
+    node_gbps: 48
+    connection_gbps: 0
+    rates: [[65536, 18.37]]
+    flow_rates: [[65536, 7.449], [131072, 7.866]]
+)")));
+  const auto& x = c.nodes[0];
+  CHECK(x.intra.group_rates == std::vector<group_rate>{{2, 160, 2.5}, {8, 12, 7}});
+  CHECK_FALSE(x.intra.has_rates());
+  CHECK(x.inter.gbps == 22.76);  // of the fastest size, as it is not named
+  CHECK(x.inter.rates == std::vector<link_rate>{{65536, 16.93}, {131072, 22.76}});
+  CHECK(x.inter.flow_rates == std::vector<link_rate>{{1, 5}});
+  CHECK(c.wan[0].rates == std::vector<link_rate>{{65536, 18.37}});
+  CHECK(c.wan[0].flow_rates == std::vector<link_rate>{{65536, 7.449}, {131072, 7.866}});
+  CHECK_FALSE(c.nodes[1].inter.has_rates());
+}
+
 TEST_CASE("a catalogue near the cluster file overrides the shipped one") {
   temporary("tree/gpus.yaml",
             "Mine: {memory_gb: 1, fp16_tflops: 1, fp32_tflops: 1, memory_gbytes_s: 1}");

@@ -48,6 +48,29 @@ TEST_CASE("a transfer is paced by the pair's rate or its connections' total, whi
   CHECK(takes(1e-12, 0, 1) == paced_links::longest_ns);
 }
 
+TEST_CASE("a transfer is paced by its size and its flows, and a slow link slows all of it") {
+  auto c = two_sites();
+  c.wan[0].connection_gbps = 0;
+  c.wan[0].rates = {{1'000'000, 4}, {4'000'000, 8}};
+  c.wan[0].flow_rates = {{1, 1}};
+  const auto rates = *rates_from(c, 0, false)[1];
+  CHECK(rates.duration_ns(1e6, 1, 1e6, 16) == 2 * ms);
+  CHECK(rates.duration_ns(2e6, 1, 2e6, 16) == Approx(2e6 * 8 / 6));
+  CHECK(rates.duration_ns(4e6, 1, 4e6, 16) == 4 * ms);
+  CHECK(rates.duration_ns(4e6, 1, 4e6, 2) == 16 * ms);
+  // Two pairs carry half of it each, at the rate of the whole tensor's size.
+  CHECK(rates.duration_ns(2e6, 1, 4e6, 16) == 2 * ms);
+  // The last byte has left after bytes / rate, which a fault makes slower.
+  for (const double slow : {1.0, 4.0}) {
+    paced_links links{c, 0, false, random_source{1}, [=](std::uint32_t) { return slow; }};
+    auto t = megabyte();
+    t.datacenter = 1, t.flows = 2;
+    REQUIRE(links.start(0, 0, t));
+    const auto left = links.next_event_at();
+    CHECK(static_cast<double>(left) == Approx(4e6 * slow));
+  }
+}
+
 TEST_CASE("unlisted links have default rates; on request only emulated links are paced") {
   auto c = two_sites();
   c.datacenters.push_back({"north", ""});

@@ -154,6 +154,7 @@ json explanation_document(const explanation& e) {
          {"failed_node", known(e.job.failed_node)},
          {"metric", e.metric},
          {"placement", e.placement},
+         {"guesses", e.guesses.value_or(std::vector<std::string>{})},
          {"plans", json::array()},
          {"memory", json::array()}};
   for (const auto& p : e.plans) {

@@ -15,6 +15,7 @@
 #include "messages/base/find_in.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/cost/batch_split.hpp"
+#include "planners/cost/guesses.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/plan_text.hpp"
 #include "planners/plans/plan_worth.hpp"
@@ -286,6 +287,8 @@ explanation job_explainer::explain(job_id id, const policy_view& by_policy) {
   reply.summary = summary_of(*j, by_policy);
   reply.plans = plans_considered(*j, by_policy);
   reply.memory = j->memory;
+  if (auto guesses = planners::guesses_of(s_.cluster, *j->spec, j->where); !guesses.empty())
+    reply.guesses = std::move(guesses);
   reply.merge = merge_view_of(s_.state.book, *j, s_.policy, s_.plans);
   if (const auto* l = s_.state.book.lease_of(*j)) reply.follows = l->granted.after;
   if (!has_known_memory(*j->spec))

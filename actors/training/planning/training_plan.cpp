@@ -101,8 +101,8 @@ class plan_builder {
   double transfer_s(std::uint32_t stage) const {
     if (datacenter_of(stage) == datacenter_of(stage + 1)) return 0;
     const auto l = hop(stage);
-    return static_cast<double>(costs(0, stage).activation_bytes) / l.bytes_s() +
-           l.latency_us * 1e-6;
+    const auto bytes = static_cast<double>(costs(0, stage).activation_bytes);
+    return bytes / l.bytes_s(bytes, layout().flows(stage, stage + 1)) + l.latency_us * 1e-6;
   }
   wan_path inside() const {
     wan_path w;
@@ -335,7 +335,10 @@ double handling_s(const training_plan& plan, std::uint32_t stage, const stage_co
     if (!plan.shape.is_wan(hop)) return;
     const auto& l = plan.hops[hop];
     const double bytes = static_cast<double>(measured.activation_bytes);
-    link_s = std::max(link_s, bytes / l.bytes_s() / std::max(1U, path.pairs) + l.latency_us * 1e-6);
+    const auto flows =
+        static_cast<std::uint32_t>(std::max<std::size_t>(1, plan.stages[stage].devices.size()));
+    link_s = std::max(
+        link_s, bytes / l.bytes_s(bytes, flows) / std::max(1U, path.pairs) + l.latency_us * 1e-6);
   };
   if (stage > 0) consider(stage - 1, plan.stages[stage - 1].forward);
   if (stage + 1 < plan.shape.stages) consider(stage, plan.stages[stage + 1].backward);

@@ -34,6 +34,8 @@ class explain_verb final : public verb {
     if (const auto ends = ends_text(reply->job); !ends.empty())
       out.line("Attempts ended by: {}", ends);
     for (const auto& sentence : reply->placement) out.line("  {}", sentence);
+    for (const auto& sentence : reply->guesses.value_or(std::vector<std::string>{}))
+      out.line("  {}", sentence);
     if (reply->follows)
       out.line("Its GPUs are those of lease {}, which it follows.", *reply->follows);
     if (reply->merge) out.line("{}", merge_text(reply->job, *reply->merge));

@@ -10,6 +10,7 @@
 #include "formats/parse/reader.hpp"
 #include "messages/domain/device_kind.hpp"
 #include "messages/domain/schedules.hpp"
+#include "planners/cost/guesses.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/model/job_memory.hpp"
 #include "planners/plans/explicit_plan.hpp"
@@ -183,6 +184,7 @@ class estimate_verb final : public verb {
             {"microbatches", how.microbatches},
             {"rows_per_microbatch", how.rows},
             {"stages", stages},
+            {"guesses", planners::guesses_of(c, job, a.plan.where)},
             {"reason", a.why_not ? json(a.why_not->text) : json()}};
   }
 
@@ -204,6 +206,7 @@ class estimate_verb final : public verb {
     out.line("{} per iteration ({} by the closed form), {:.3g} samples/s, {:.2f} per hour.",
              duration_text(a.simulated.iteration_s), duration_text(a.closed.iteration_s),
              a.simulated.samples_per_s, a.simulated.cost_per_hour);
+    for (const auto& guess : planners::guesses_of(c, job, a.plan.where)) out.line("{}.", guess);
   }
 
   std::string job_, cluster_, profile_, schedule_;

@@ -21,6 +21,7 @@
 #include "formats/parse/reader.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/domain/device_kind.hpp"
+#include "planners/cost/guesses.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/policy/elastic_jobs.hpp"
@@ -204,6 +205,7 @@ json document(const cluster& c, const job_spec& job, const std::string& policy, 
           {"allocation", where},
           {"estimate", runs ? estimate_document(c, job, a) : json()},
           {"reason", a.why ? json(a.why->text) : json()},
+          {"guesses", planners::guesses_of(c, job, a.where)},
           {"warnings", a.warning.empty() ? json::array() : json::array({a.warning})}};
 }
 
@@ -431,6 +433,7 @@ class plan_verb final : public verb {
       out.line("Not on all GPUs{}.", without);
     if (const auto from = origin_of(c, job, a); from != "the cost model")
       out.line("Estimated from {}.", from);
+    for (const auto& guess : planners::guesses_of(c, job, a.where)) out.line("{}.", guess);
   }
 
   /// MARP's prediction for the chosen plan, or else for the best.

@@ -75,6 +75,32 @@ double mean_s(const training_report& r) {
   return sum / static_cast<double>(r.iterations.size());
 }
 
+/// The plan's estimate, the trainer's expectation and the mean iteration of the virtual run.
+void check_agreement(const random_case& x, double tolerance = 0.01) {
+  const auto placed = planners::place_pipelines(*x.on, planners::idle_index{*x.on}, x.job, true);
+  REQUIRE(placed);
+  const auto estimate =
+      planners::evaluate(*x.on, x.job, placed->how, placed->where, planners::fidelity::simulated);
+  REQUIRE(estimate);
+  training_simulation_options o;
+  o.cluster = x.on;
+  o.job = x.job;
+  const auto run = simulate_training(std::move(o));
+  if (!run) FAIL(run.error().text);
+  CHECK(run->report.planned_s == Approx(estimate->iteration_s).epsilon(1e-9));
+  REQUIRE(run->report.iterations.size() == x.job.iterations);
+  CHECK(mean_s(run->report) == Approx(estimate->iteration_s).epsilon(tolerance));
+}
+
+/// Rates that grow with the size, up to the link's own, and flows that may fill a part of it.
+void add_curves(random_source& r, troupe::link& l) {
+  if (r.chance(0.7)) l.rates = {{1 << 16, l.gbps * (0.2 + 0.3 * r.uniform())}, {1 << 24, l.gbps}};
+  if (r.chance(0.7)) {
+    const double part = 0.1 + r.uniform();
+    l.flow_rates = {{1 << 18, 0.5 * part * l.gbps}, {1 << 25, part * l.gbps}};
+  }
+}
+
 }  // namespace
 
 TEST_CASE("a training's virtual time agrees with its plan's estimate in 200 random cases") {
@@ -83,18 +109,49 @@ TEST_CASE("a training's virtual time agrees with its plan's estimate in 200 rand
     auto x = draw(r);
     if (i % 2 == 0) x.job.model.needs_norm = true;
     INFO("case " << i);
-    const auto placed = planners::place_pipelines(*x.on, planners::idle_index{*x.on}, x.job, true);
-    REQUIRE(placed);
-    const auto estimate =
-        planners::evaluate(*x.on, x.job, placed->how, placed->where, planners::fidelity::simulated);
-    REQUIRE(estimate);
-    training_simulation_options o;
-    o.cluster = x.on;
-    o.job = x.job;
-    const auto run = simulate_training(std::move(o));
-    if (!run) FAIL(run.error().text);
-    CHECK(run->report.planned_s == Approx(estimate->iteration_s).epsilon(1e-9));
-    REQUIRE(run->report.iterations.size() == x.job.iterations);
-    CHECK(mean_s(run->report) == Approx(estimate->iteration_s).epsilon(0.01));
+    check_agreement(x);
+  }
+}
+
+TEST_CASE("virtual time agrees with the estimate where links have rates by size and by flow") {
+  random_source r{12};
+  for (int i = 0; i < 60; ++i) {
+    auto x = draw(r);
+    const bool alike = r.chance(0.5);
+    for (auto& n : x.on->nodes) {
+      add_curves(r, n.inter);
+      add_curves(r, n.intra);
+      if (alike) n.inter = x.on->nodes[0].inter, n.intra = x.on->nodes[0].intra;
+    }
+    if (x.on->nodes[0].gpus % 2 == 0 && x.job.pipeline.stages * x.job.pipeline.data_parallel <= 8)
+      x.job.pipeline.tensor_parallel = 2;
+    INFO("case " << i);
+    check_agreement(x);
+  }
+}
+
+TEST_CASE("virtual time agrees with the estimate over a WAN with rates by size and by flow") {
+  random_source r{13};
+  for (int i = 0; i < 20; ++i) {
+    auto x = draw(r);
+    auto& c = *x.on;
+    c.datacenters.push_back({"there", ""});
+    x.job.pipeline.data_parallel = 1;
+    x.job.global_batch = 8;
+    x.job.pipeline.stages = 2;
+    x.job.pipeline.cut = {x.job.model.layers, x.job.model.layers};
+    x.job.model.tied_head = false;
+    const auto t = 1 + static_cast<std::uint32_t>(r.below(2));
+    x.job.pipeline.tensor_parallel = t;
+    c.nodes.resize(2);
+    for (auto& n : c.nodes) n.gpus = t;
+    c.nodes[1].datacenter = 1;
+    troupe::link wan{"", 1 + 4 * r.uniform(), 0};
+    add_curves(r, wan);
+    c.wan.push_back({0, 1, 10 * r.uniform(), wan.gbps, r.chance(0.5) ? wan.gbps / 4 : 0});
+    c.wan[0].rates = wan.rates;
+    c.wan[0].flow_rates = wan.flow_rates;
+    INFO("case " << i);
+    check_agreement(x, 0.02);
   }
 }
