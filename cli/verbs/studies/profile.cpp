@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "cli/common/link_profile.hpp"
 #include "cli/common/output_file.hpp"
 #include "cli/common/profiled_program.hpp"
 #include "cli/common/table.hpp"
@@ -12,6 +13,7 @@
 #include "messages/base/absolute_path.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/domain/device_kind.hpp"
+#include "runtime/process/link_probe.hpp"
 
 namespace troupe::cli {
 
@@ -205,9 +207,25 @@ class profile_verb final : public verb {
         ->check(CLI::Range(3, 1000))
         ->capture_default_str();
     app.add_option("--out", out_, "Output file")->capture_default_str();
+    auto* links = app.add_option("--links", link_to_,
+                                 "Measure the link to the machine that listens at HOST:PORT, and "
+                                 "print it for a cluster file; nothing else is measured")
+                      ->expected(0, 1);
+    app.add_option("--listen", listen_, "With --links: wait at HOST:PORT for the other machine")
+        ->needs(links);
+    app.add_option("--flows", flows_, "With --links: connections at once, as the GPUs of a node")
+        ->check(CLI::Range(1U, runtime::max_link_flows))
+        ->capture_default_str()
+        ->needs(links);
+    links_ = links;
   }
 
   int run(output& out) override {
+    if (links_->count() > 0) {
+      if (link_to_.empty() == listen_.empty())
+        return out.bad("--links: expected HOST:PORT, or --listen HOST:PORT, one of the two");
+      return listen_.empty() ? measure_links(out, link_to_, flows_) : answer_links(out, listen_);
+    }
     // A GPU's kernels cannot be slowed down by pauses between them.
     if (!facts_of_device(wish_.device).is_host_core && wish_.emulate_speed < 1)
       return out.bad({reason::kind::invalid,
@@ -330,6 +348,9 @@ class profile_verb final : public verb {
   program_wish program_{};
   std::vector<std::string> models_;
   std::string out_ = "profile.yaml";
+  CLI::Option* links_ = nullptr;
+  std::string link_to_, listen_;
+  std::uint32_t flows_ = 4;
 };
 
 }  // namespace
