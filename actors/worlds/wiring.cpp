@@ -10,10 +10,7 @@
 #include "actors/protocol/permissions.hpp"
 #include "actors/serving/front/front.hpp"
 #include "planners/policy/checked_policy.hpp"
-#include "planners/policy/with_exact_gpus.hpp"
-#include "planners/policy/with_reservation.hpp"
-#include "planners/policy/with_trainings.hpp"
-#include "planners/serving/with_serving.hpp"
+#include "planners/serving/scheduled_policy.hpp"
 
 namespace troupe::actors {
 
@@ -106,9 +103,8 @@ controller_actors start_controller(caf::actor_system& system, const runtime::hos
   // Whatever the world: a policy that breaks its contract fails with a sentence, and decides
   // nothing in that round.
   auto own = options;
-  own.policy = planners::with_serving(planners::with_reservation(planners::with_exact_gpus(
-      planners::with_trainings(std::make_shared<const planners::checked_policy>(
-          options.policy, fmt::format("the policy '{}'", options.policy->name()))))));
+  own.policy = planners::as_scheduled(std::make_shared<const planners::checked_policy>(
+      options.policy, fmt::format("the policy '{}'", options.policy->name())));
   auto o = spawn_actor<orchestrator_state>(system, h, own);
   // On a real host planning has its own thread, so that a job that is hard to plan delays no
   // decision. In virtual time nothing may depend on threads.

@@ -1,0 +1,52 @@
+#include "planners/serving/scheduled_policy.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "planners/policy/with_exact_gpus.hpp"
+#include "planners/policy/with_reservation.hpp"
+#include "planners/policy/with_trainings.hpp"
+#include "planners/policy/wrapped_policy.hpp"
+#include "planners/serving/with_serving.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+/// Each wrapper looks through all jobs for those that it is there for, at every decision and again
+/// for decide_again_s. Where none is, which is so in most simulations, the policy is asked
+/// directly, after one look.
+class scheduled_policy final : public wrapped_policy {
+ public:
+  explicit scheduled_policy(const std::shared_ptr<const policy>& own)
+      : wrapped_policy{with_serving(with_reservation(with_exact_gpus(with_trainings(own))))},
+        own_{own} {}
+
+  std::vector<decision> decide(const snapshot& s, random_source& random) const override {
+    return asked(s).decide(s, random);
+  }
+  double decide_again_s(const snapshot& s) const override { return asked(s).decide_again_s(s); }
+
+ private:
+  const policy& asked(const snapshot& s) const {
+    const auto are_plain = [this](const job_views& jobs) {
+      return std::ranges::all_of(jobs,
+                                 [this](const auto& entry) { return is_plain(entry.second); });
+    };
+    return are_plain(s.waiting) && are_plain(s.running) && are_plain(s.moving) ? *own_ : inner();
+  }
+  /// No wrapper does anything about it.
+  bool is_plain(const job_view& j) const {
+    return !is_program(*j.spec) && !is_serving(*j.spec) && own_->places(*j.spec, j.training);
+  }
+
+  std::shared_ptr<const policy> own_;
+};
+
+}  // namespace
+
+std::shared_ptr<const policy> as_scheduled(std::shared_ptr<const policy> own) {
+  return std::make_shared<const scheduled_policy>(std::move(own));
+}
+
+}  // namespace troupe::planners
