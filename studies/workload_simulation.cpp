@@ -293,13 +293,15 @@ bool has_faults(const fault_plan& f) {
 
 }  // namespace
 
-expected<policy_result> simulate(const simulation_options& options, std::vector<arrival> workload) {
+expected<policy_result> simulate(const simulation_options& options,
+                                 const std::vector<arrival>& workload) {
   std::shared_ptr<const planners::policy> policy = planners::make_policy(options.policy);
   if (!policy) return refuse(reason::kind::unknown, fmt::format("no policy '{}'", options.policy));
-  return simulate(options, std::move(workload), std::move(policy));
+  return simulate(options, workload, std::move(policy));
 }
 
-expected<policy_result> simulate(const simulation_options& options, std::vector<arrival> workload,
+expected<policy_result> simulate(const simulation_options& options,
+                                 const std::vector<arrival>& workload,
                                  std::shared_ptr<const planners::policy> policy) {
   const auto watched = actors::watched_policy::watch(policy);
   if (!watched) return refuse(watched.error());
@@ -316,6 +318,8 @@ expected<policy_result> simulate(const simulation_options& options, std::vector<
   v.policy = *watched;
   v.seed = options.seed;
   v.faults = options.faults;
+  // Nobody asks about ended jobs: the record has what is shown of them.
+  v.limits.keep_ended = 1000;
   v.on_decision = [&](double us, std::size_t made) {
     decisions_us.push_back(us);
     idle.note(made, record->progress());
@@ -325,7 +329,7 @@ expected<policy_result> simulate(const simulation_options& options, std::vector<
     if (options.on_entry) options.on_entry(e);
   };
   actors::virtual_cluster cluster{std::move(v)};
-  cluster.submit(std::move(workload));
+  cluster.submit_from(workload);
   // In steps, so that the caller can show progress; their length changes no event.
   constexpr double step_s = 6 * 3600;
   auto all_ended = [&] {

@@ -152,9 +152,11 @@ struct simulation_options {
 /// Runs a workload through all actors in virtual time until every job has ended. Fails for an
 /// unknown policy, and for a run that does not terminate: a job has not ended after ten years, or
 /// the policy decides 10,000 times in a row without progress of any job.
-expected<policy_result> simulate(const simulation_options& options, std::vector<arrival> workload);
+expected<policy_result> simulate(const simulation_options& options,
+                                 const std::vector<arrival>& workload);
 /// Under the caller's own policy; options.policy is ignored.
-expected<policy_result> simulate(const simulation_options& options, std::vector<arrival> workload,
+expected<policy_result> simulate(const simulation_options& options,
+                                 const std::vector<arrival>& workload,
                                  std::shared_ptr<const planners::policy> policy);
 
 }  // namespace troupe::studies

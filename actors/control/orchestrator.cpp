@@ -100,9 +100,12 @@ void orchestrator_state::commit_soon() {
     links_.self->send(orchestrator_actor{links_.self}, commit_now{});
 }
 
+/// A journal grows by commits, so they are when it may have become too long: a cluster in virtual
+/// time has no heartbeats, and all jobs of a long trace would stay in its memory.
 void orchestrator_state::on(const commit_now&) {
   commit_asked_ = false;
   parts_->records.commit();
+  parts_->records.compact(options_.limits.compact_after, options_.limits.keep_ended);
 }
 
 void orchestrator_state::publish(const std::vector<job_id>& jobs) {
@@ -242,7 +245,6 @@ void orchestrator_state::on(const tick&) {
   p.leases.end_rank_waits();
   p.orders.send_due();
   state_serving();
-  p.records.compact(options_.limits.compact_after, options_.limits.keep_ended);
   send_later(links_.self, p.records.present_cluster().settings.heartbeat_s, tick{});
   commit_soon();
 }

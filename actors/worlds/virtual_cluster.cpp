@@ -141,27 +141,43 @@ constexpr double between_submissions_s = 1e-6;
 
 }  // namespace
 
-/// The functions share the submissions: replies may arrive when this object has gone.
 void virtual_cluster::submit(std::vector<arrival> workload) {
+  const auto shared = std::make_shared<const std::vector<arrival>>(std::move(workload));
+  schedule(*shared, shared);
+}
+
+void virtual_cluster::submit_from(std::span<const arrival> workload) {
+  schedule(workload, nullptr);
+}
+
+/// A message is made when it is sent: a workload of 100,000 jobs would take 2.6 kB for each before
+/// the first has arrived. `owner` keeps the list.
+void virtual_cluster::schedule(std::span<const arrival> workload,
+                               const std::shared_ptr<const void>& owner) {
   double instant_s = -1, at_s = 0;
-  for (auto& a : workload) {
+  for (const auto& a : workload) {
     at_s = a.at_s == instant_s ? at_s + between_submissions_s : a.at_s;
     instant_s = a.at_s;
-    auto request = std::make_shared<message>(submit_job{requests_.next() | 1, std::move(a.spec)});
-    world_.at(at_s, [this, request, submissions = submissions_] {
-      ask_through(
-          world_.system(), client_, std::move(*request), forever_s,
-          [submissions](const answer& reply) {
-            if (!reply.reply) return;
-            const auto* reply_to_submit = std::get_if<submit_reply>(&reply.reply->first);
-            if (!reply_to_submit) return;
-            if (reply_to_submit->job != 0)
-              submissions->accepted.push_back(reply_to_submit->job);
-            else if (!submissions->refusal && reply_to_submit->why.code != reason::kind::infeasible)
-              submissions->refusal = reply_to_submit->why;  // else it has failed
-          });
+    world_.at(at_s, [this, request = requests_.next() | 1,
+                     job = std::shared_ptr<const job_spec>{owner, &a.spec}] {
+      submit_now(submit_job{request, *job});
     });
   }
+}
+
+/// The function shares the submissions: the reply may arrive when this object has gone.
+void virtual_cluster::submit_now(submit_job request) {
+  ask_through(
+      world_.system(), client_, std::move(request), forever_s,
+      [submissions = submissions_](const answer& reply) {
+        if (!reply.reply) return;
+        const auto* reply_to_submit = std::get_if<submit_reply>(&reply.reply->first);
+        if (!reply_to_submit) return;
+        if (reply_to_submit->job != 0)
+          submissions->accepted.push_back(reply_to_submit->job);
+        else if (!submissions->refusal && reply_to_submit->why.code != reason::kind::infeasible)
+          submissions->refusal = reply_to_submit->why;  // else it has failed
+      });
 }
 
 void virtual_cluster::send(message request, double patience_s,

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "actors/worlds/wiring.hpp"
@@ -48,6 +49,8 @@ class virtual_cluster {
 
   /// Submits the jobs at their times.
   void submit(std::vector<arrival> workload);
+  /// The same of a list that outlives the world: nothing of it is copied before its time.
+  void submit_from(std::span<const arrival> workload);
 
   /// Sends one request, repeats it until it is answered or `patience_s` has passed, and passes the
   /// reply to `done`.
@@ -76,6 +79,8 @@ class virtual_cluster {
 
  private:
   struct submissions;
+  void schedule(std::span<const arrival> workload, const std::shared_ptr<const void>& owner);
+  void submit_now(submit_job request);
   runtime::virtual_options options_of_world() const;
   void add_node(node_index n, std::shared_ptr<const troupe::cluster> c);
 

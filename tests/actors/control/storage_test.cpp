@@ -169,6 +169,25 @@ TEST_CASE("a compacted journal is short, and a controller that starts from it co
     CHECK(j.attempts == 1);  // no restart cost a job its lease
 }
 
+TEST_CASE("a cluster without heartbeats compacts its journal and forgets ended jobs, too") {
+  auto o = storage_options();
+  o.faults = {};
+  auto c = *o.cluster;
+  c.settings.heartbeat_s = 1e9;
+  c.settings.lease_s = 4e9;
+  o.cluster = std::make_shared<const cluster>(std::move(c));
+  o.limits = {.compact_after = 60, .keep_ended = 5};
+  std::optional<ledger> live;
+  o.on_state = [&](const cluster_state& s) { live = s.book; };
+  virtual_cluster v{o};
+  v.submit(jobs_from(1, 120, 3, 400));
+  REQUIRE(v.world().run_until(
+      [&] { return live && v.accepted().size() == 120 && live->unfinished() == 0; }, 20'000.0));
+  CHECK(live->jobs().size() < 60);
+  CHECK(v.journal().size() < 200);
+  CHECK(replay_of(*o.cluster, v.journal()) == *live);
+}
+
 TEST_CASE("a controller with a damaged or truncated journal serves nobody until it is repaired") {
   const bool cut = GENERATE(false, true);
   logged_errors errors;

@@ -48,6 +48,19 @@ TEST_CASE("a submitted job is planned, placed, run and finished without naming a
   CHECK(done.iterations_done == 200);
 }
 
+TEST_CASE("a workload that is read where it is runs as its copy does") {
+  const std::vector<arrival> workload{
+      {1, small_job("first", 300)}, {1, small_job("second", 100)}, {40, small_job("third")}};
+  virtual_cluster copied{options()}, read{options()};
+  copied.submit(workload);
+  read.submit_from(workload);
+  for (auto* v : {&copied, &read}) v->world().run_until(5000.0);
+  CHECK(read.accepted() == std::vector<job_id>{1, 2, 3});
+  CHECK(status(read, 3).state == job_state::finished);
+  CHECK(status(copied, 3).state == job_state::finished);
+  CHECK(read.world().fingerprint() == copied.world().fingerprint());
+}
+
 TEST_CASE("a waiting job is explained with what it needs and what is idle") {
   virtual_cluster v{options()};
   auto big = small_job("big", 1000, 2);
