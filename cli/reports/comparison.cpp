@@ -10,6 +10,7 @@
 #include "cli/common/human.hpp"
 #include "cli/common/table.hpp"
 #include "cli/reports/against.hpp"
+#include "cli/reports/reference_times.hpp"
 #include "cli/reports/unions.hpp"
 #include "cli/reports/usage_picture.hpp"
 #include "formats/load/load.hpp"
@@ -31,9 +32,9 @@ using studies::policy_result;
 /// Seconds that the job would take as its user asked for it, without its start.
 // The unit of normalized throughput: a job's work is the time that its user's request would take,
 // whatever plan a policy gives it.
-double own_s(const comparison& c, const job_spec& spec) {
+double own_s(const comparison& c, const job_spec& spec, reference_times& reference) {
   const auto iterations = static_cast<double>(spec.iterations);
-  if (!c.times) return planners::reference_iteration_s(c.on, spec, spec.gpus) * iterations;
+  if (!c.times) return reference(spec, spec.gpus) * iterations;
   const auto at = c.times->find(spec.name);
   if (at == c.times->end() || at->second.times.empty()) return never;
   const auto& best = *std::ranges::min_element(at->second.times, {}, &replayed_time::iteration_s);
@@ -44,6 +45,7 @@ double own_s(const comparison& c, const job_spec& spec) {
 /// ran at their own speed at a time.
 double normalized_throughput(const comparison& c, const policy_result& r) {
   double work_s = 0;
+  reference_times reference{c.on};
   auto at = c.workload.begin();
   for (const auto& [id, j] : r.record->jobs()) {
     // Jobs are numbered in the order of their arrival.
@@ -51,7 +53,7 @@ double normalized_throughput(const comparison& c, const policy_result& r) {
     const auto& spec = (at++)->spec;
     // Work of jobs that failed is lost, so it does not count.
     if (j.state != job_state::finished) continue;
-    if (const double s = own_s(c, spec); s < never) work_s += s;
+    if (const double s = own_s(c, spec, reference); s < never) work_s += s;
   }
   return r.makespan_s > 0 ? work_s / r.makespan_s : 0;
 }
@@ -393,11 +395,10 @@ std::shared_ptr<const planners::policy> as_simulated(std::shared_ptr<const plann
 expected<std::vector<arrival>> workload_of(std::span<const formats::trace_row> rows,
                                            std::string_view workload, std::uint64_t seed,
                                            const cluster& c) {
+  reference_times reference{c};
   return formats::assign(
       rows, workload, seed, c,
-      [&](const job_spec& job, std::uint32_t gpus) {
-        return planners::reference_iteration_s(c, job, gpus);
-      },
+      [&](const job_spec& job, std::uint32_t gpus) { return reference(job, gpus); },
       [&](const job_spec& job, std::uint32_t gpus) {
         return planners::nominal_iteration_s(c, job, gpus);
       });

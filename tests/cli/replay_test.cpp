@@ -7,6 +7,7 @@
 #include <set>
 
 #include "cli/reports/comparison.hpp"
+#include "cli/reports/reference_times.hpp"
 #include "formats/load/load.hpp"
 #include "harness/facts.hpp"
 #include "harness/files.hpp"
@@ -230,4 +231,41 @@ TEST_CASE("a replayed job that the cluster cannot hold fails alone, with its fig
     CHECK(test::has_facts(why["odd"], {"needs 11"}));
     CHECK(result.results[0].finished == 1);
   }
+}
+
+TEST_CASE("remembered times of iterations are those of each job, whatever was asked before") {
+  const auto c = replayed::lab();
+  cli::reference_times times{c};
+  std::vector<job_spec> jobs;
+  for (const std::uint32_t hidden : {512U, 768U})
+    for (const std::uint32_t batch : {4U, 8U})
+      for (const char* type : {"V100-16GB", "K80"})
+        for (const char* kernels : {"eager", "flash"}) {
+          auto& j = jobs.emplace_back();
+          j.model.name = "same name";
+          j.model.hidden = hidden;
+          j.model.layers = 12;
+          j.model.heads = 8;
+          j.model.sequence = 512;
+          j.model.vocabulary = 1000;
+          j.global_batch = batch;
+          j.gpu_type = type;
+          j.kernels = kernels;
+          j.gpus = 2;
+        }
+  // No plan is so fast: the answer is `never`, which jobs without the limit must not get.
+  auto& late = jobs.emplace_back(jobs.front());
+  late.deadline_s = 1e-6;
+  std::set<double> different;
+  for (int round = 0; round < 2; ++round)
+    for (auto j : jobs) {
+      j.name = std::to_string(round);
+      j.iterations = 100U + static_cast<unsigned>(round);
+      for (const std::uint32_t gpus : {1U, 2U}) {
+        const double seconds = times(j, gpus);
+        CHECK(seconds == planners::reference_iteration_s(c, j, gpus));
+        different.insert(seconds);
+      }
+    }
+  CHECK(different.size() > 8);
 }
