@@ -11,11 +11,11 @@ namespace troupe::actors {
 std::vector<planners::decision> pending_starts::possible(const cluster& c,
                                                          const planners::idle_index& idle) const {
   std::vector<planners::decision> out;
-  auto left = idle;
+  planners::remaining_idle left{idle};
   for (const auto& [job, d] : starts_) {
-    if (!planners::fits(c, left, d.how, d.where)) continue;
+    if (!planners::fits(c, *left, d.how, d.where)) continue;
     out.push_back(d);
-    take(left, d.where);
+    left.take(d.where);
   }
   return out;
 }

@@ -43,13 +43,68 @@ struct service_rank {
   }
 };
 
+/// One way to run a contender. Apart from its plan, since a decision reads each of these several
+/// times, for every job.
+struct run {
+  double time_s = 0;  // to the job's end
+  double weight = 0;
+  std::uint32_t pool = 0, gpus = 0;
+};
+
+/// The facts that both assignments of a decision start from, by contender.
+class decision_facts {
+ public:
+  decision_facts(const cluster& c, const std::vector<contender>& contenders,
+                 const std::vector<gpu_pool>& pools, const free_gpus& free, double now_s,
+                 const troupe_options& o)
+      : first_{contenders.data()}, speeds_{relative_speeds(c)} {
+    ranks_.reserve(contenders.size());
+    begin_.reserve(contenders.size() + 1);
+    for (const auto& x : contenders) {
+      ranks_.emplace_back(x, now_s, o);
+      settling_.push_back(is_settling(c, x, now_s, o));
+      begin_.push_back(runs_.size());
+      const double start_s = restart_of(c, *x.job) * (x.runs() ? o.stop_cost : 1);
+      for (std::size_t i = 0; i < x.options().size(); ++i) {
+        const auto& option = x.options()[i];
+        const bool unchanged = x.runs() && i == x.present;
+        runs_.push_back(
+            {x.samples_left / option.how.samples_per_s + (unchanged ? x.start_left_s : start_s),
+             option.weight, option.pool, option.gpus});
+      }
+    }
+    begin_.push_back(runs_.size());
+    rooms_.reserve(pools.size());
+    for (const auto& p : pools) rooms_.emplace_back(p, free);
+  }
+
+  std::size_t index(const contender& x) const { return static_cast<std::size_t>(&x - first_); }
+  std::size_t contenders() const { return ranks_.size(); }
+  const std::vector<service_rank>& ranks() const { return ranks_; }
+  bool is_settling_now(const contender& x) const { return settling_[index(x)]; }
+  /// Of its options, in their order.
+  std::span<const run> runs(const contender& x) const {
+    const auto i = index(x);
+    return std::span{runs_}.subspan(begin_[i], begin_[i + 1] - begin_[i]);
+  }
+  const std::vector<pool_capacity>& rooms() const { return rooms_; }
+  const std::vector<double>& speeds() const { return speeds_; }
+
+ private:
+  const contender* first_;
+  std::vector<service_rank> ranks_;
+  std::vector<bool> settling_;
+  std::vector<run> runs_;           // of all contenders
+  std::vector<std::size_t> begin_;  // of each contender's
+  std::vector<pool_capacity> rooms_;
+  std::vector<double> speeds_;  // by GPU type
+};
+
 /// Jobs in the order in which they are served. A heap whose front is sorted only as far as it is
 /// read: GPUs are gone long before a long queue is.
 class service_order {
  public:
-  service_order(const std::vector<contender>& contenders, double now_s, const troupe_options& o) {
-    all_.reserve(contenders.size());
-    for (const auto& x : contenders) all_.emplace_back(x, now_s, o);
+  explicit service_order(std::vector<service_rank> all) : all_{std::move(all)} {
     std::make_heap(all_.begin(), all_.end());
     heap_size_ = all_.size();
   }
@@ -78,27 +133,25 @@ class service_order {
 class assigner {
  public:
   assigner(const cluster& c, const std::vector<gpu_pool>& pools, const free_gpus& free,
-           double now_s, const job_costs& costs, const troupe_options& o)
+           const decision_facts& facts, const job_costs& costs, const troupe_options& o)
       : c_{c},
         pools_{pools},
         free_{free},
-        now_s_{now_s},
+        facts_{facts},
         costs_{costs},
         o_{o},
-        speeds_{relative_speeds(c)} {
-    for (const auto& p : pools_) room_.emplace_back(p, free_);
-  }
+        room_{facts.rooms()},
+        prices_(pools.size()) {}
 
   /// `behind`: the prices of all contenders. `keep`: every job that runs keeps its GPUs, or grows
   /// onto GPUs that no other job gets.
   std::vector<assigned> assign(const std::vector<contender>& contenders, service_order& order,
                                waiting_prices behind, bool keep) && {
-    first_ = contenders.data();
     pinned_.assign(contenders.size(), false);
     out_.reserve(contenders.size());
     std::vector<service_rank> settling;
-    for (const auto& x : contenders)
-      if (x.runs() && (keep || is_settling(x))) settling.emplace_back(x, now_s_, o_);
+    for (const auto& rank : facts_.ranks())
+      if (rank.who->runs() && (keep || facts_.is_settling_now(*rank.who))) settling.push_back(rank);
     if (!keep) std::sort(settling.rbegin(), settling.rend());  // else there is room for all
     auto to_pin = settling.begin();
     std::size_t served = 0;
@@ -120,25 +173,11 @@ class assigner {
   }
 
  private:
-  // Its time to the end with an option.
-  double time_left(const contender& x, std::size_t option) const {
-    const auto& how = x.options()[option].how;
-    return x.samples_left / how.samples_per_s + start_s(x, option == x.present);
-  }
-  double start_s(const contender& x, bool unchanged) const {
-    if (x.runs() && unchanged) return x.start_left_s;
-    return restart_of(c_, *x.job) * (x.runs() ? o_.stop_cost : 1);
-  }
-
-  bool is_settling(const contender& x) const { return planners::is_settling(c_, x, now_s_, o_); }
-
   bool is_full() const {
     return std::ranges::all_of(room_, [](const pool_capacity& p) { return p.free() == 0; });
   }
 
-  bool is_pinned(const contender& x) const {
-    return pinned_[static_cast<std::size_t>(&x - first_)];
-  }
+  bool is_pinned(const contender& x) const { return pinned_[facts_.index(x)]; }
 
   // Keeps what it has before jobs of its priority are served, unless that was given to a training.
   void pin(const contender& x) {
@@ -150,7 +189,7 @@ class assigner {
     } else if (!stay_mixed(a)) {
       return;
     }
-    pinned_[static_cast<std::size_t>(&x - first_)] = true;
+    pinned_[facts_.index(x)] = true;
     out_.push_back(std::move(a));
   }
 
@@ -164,12 +203,14 @@ class assigner {
     double best = infinite;
     if (x.runs() && !x.present)
       best = costs_.of_run(x.samples_left / x.job->spec->global_batch * x.job->iteration_s,
-                           weight_of(c_, speeds_, x.job->where), a.price);
+                           weight_of(c_, facts_.speeds(), x.job->where), a.price);
+    for (std::size_t p = 0; p < prices_.size(); ++p) prices_[p] = factor * behind.in(p);
     std::optional<std::size_t> chosen;
-    for (std::size_t i = 0; i < x.options().size(); ++i) {
-      const auto& o = x.options()[i];
-      const double cost = costs_.of_run(time_left(x, i), o.weight, factor * behind.in(o.pool));
-      if (cost < best && room_[o.pool].fits(o.gpus)) {
+    const auto runs = facts_.runs(x);
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      const auto& r = runs[i];
+      const double cost = costs_.of_run(r.time_s, r.weight, prices_[r.pool]);
+      if (cost < best && room_[r.pool].fits(r.gpus)) {
         best = cost;
         chosen = i;
       }
@@ -256,22 +297,22 @@ class assigner {
   // GPUs cost nothing, so that the price is 0; a saving below min_saving is not worth a restart.
   std::optional<change> best_change(std::size_t who) const {
     const auto& a = out_[who];
-    if (!a.option || is_settling(*a.who)) return {};
-    const auto& options = a.who->options();
-    const auto& present = options[*a.option];
-    const double now = costs_.of_run(time_left(*a.who, *a.option), present.weight, 0);
+    if (!a.option || facts_.is_settling_now(*a.who)) return {};
+    const auto runs = facts_.runs(*a.who);
+    const auto& present = runs[*a.option];
+    const double now = costs_.of_run(present.time_s, present.weight, 0);
     std::optional<change> best;
-    for (std::size_t i = 0; i < options.size(); ++i) {
-      const double saved = now - costs_.of_run(time_left(*a.who, i), options[i].weight, 0);
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      const double saved = now - costs_.of_run(runs[i].time_s, runs[i].weight, 0);
       if (i == *a.option || saved <= o_.min_saving * now) continue;
-      const double more = std::max(options[i].weight - present.weight, 1e-3);
+      const double more = std::max(runs[i].weight - present.weight, 1e-3);
       if (best && saved / more <= best->saving) continue;
-      if (fits_instead(present, options[i])) best = change{saved / more, who, i};
+      if (fits_instead(present, runs[i])) best = change{saved / more, who, i};
     }
     return best;
   }
 
-  bool fits_instead(const configuration& present, const configuration& next) const {
+  bool fits_instead(const run& present, const run& next) const {
     if (present.pool != next.pool) return room_[next.pool].fits(next.gpus);
     auto& room = room_[next.pool];
     room.give_back(present.gpus);
@@ -296,8 +337,8 @@ class assigner {
       const auto top = changes.top();
       changes.pop();
       auto& a = out_[top.who];
-      const auto& present = a.who->options()[*a.option];
-      const auto& next = a.who->options()[top.option];
+      const auto runs = facts_.runs(*a.who);
+      const auto &present = runs[*a.option], &next = runs[top.option];
       if (fits_instead(present, next)) {
         room_[present.pool].give_back(present.gpus);
         take(a, top.option);
@@ -314,14 +355,13 @@ class assigner {
   const cluster& c_;
   const std::vector<gpu_pool>& pools_;
   free_gpus free_;
-  double now_s_;
+  const decision_facts& facts_;
   const job_costs& costs_;
   const troupe_options& o_;
-  std::vector<double> speeds_;
   mutable std::vector<pool_capacity> room_;
+  std::vector<double> prices_;  // of waiting, by pool, for the job that is being served
   std::unordered_set<const configuration_table*> refused_;  // order never reaches an output
-  const contender* first_ = nullptr;
-  std::vector<bool> pinned_;  // by contender
+  std::vector<bool> pinned_;                                // by contender
   std::vector<assigned> out_;
 };
 
@@ -360,15 +400,16 @@ std::vector<const contender*> changed(const std::vector<assigned>& all) {
 }
 
 /// Does a job get GPUs only in `anew`, for which it stops one of a lower priority?
-bool obeys_priority(const std::vector<assigned>& kept, const std::vector<assigned>& anew,
+bool obeys_priority(const decision_facts& facts, const std::vector<assigned>& kept,
+                    const std::vector<assigned>& anew,
                     const std::vector<const contender*>& stopped) {
-  std::unordered_set<const contender*> has_gpus;  // order never reaches an output
+  std::vector<bool> has_gpus(facts.contenders());
   for (const auto& a : kept)
-    if (a.has_gpus()) has_gpus.insert(a.who);
+    if (a.has_gpus()) has_gpus[facts.index(*a.who)] = true;
   const auto priority = [](const contender* x) { return x->job->spec->priority; };
   const auto lowest = priority(*std::ranges::min_element(stopped, {}, priority));
   return std::ranges::any_of(anew, [&](const assigned& a) {
-    return a.has_gpus() && !has_gpus.contains(a.who) && priority(a.who) > lowest;
+    return a.has_gpus() && !has_gpus[facts.index(*a.who)] && priority(a.who) > lowest;
   });
 }
 
@@ -384,21 +425,22 @@ std::vector<assigned> assign(const cluster& c, const std::vector<gpu_pool>& pool
                              double now_s, double load, const troupe_options& o) {
   const auto weights = pool_weights(c, pools, free);
   const job_costs costs{c, std::accumulate(weights.begin(), weights.end(), 0.0), load, o};
-  service_order order{contenders, now_s, o};
+  const decision_facts facts{c, contenders, pools, free, now_s, o};
+  service_order order{facts.ranks()};
   waiting_prices behind{weights};
   for (const auto& x : contenders) behind.add(x);
   const auto assigned_to = [&](bool keep) {
-    return assigner{c, pools, free, now_s, costs, o}.assign(contenders, order, behind, keep);
+    return assigner{c, pools, free, facts, costs, o}.assign(contenders, order, behind, keep);
   };
   auto anew = assigned_to(false);
   const auto stopped = changed(anew);
   if (stopped.empty()) return anew;
   auto kept = assigned_to(true);
-  if (obeys_priority(kept, anew, stopped)) return anew;
+  if (obeys_priority(facts, kept, anew, stopped)) return anew;
   double restarts_s = 0;
   for (const auto* x : stopped) restarts_s += (o.stop_cost - 1) * restart_of(c, *x->job);
-  const bool better = loss_of(contenders, anew, c, weights, costs) + restarts_s <
-                      loss_of(contenders, kept, c, weights, costs);
+  const queue_losses losses{c, contenders, facts.speeds(), weights, costs};
+  const bool better = losses.of(anew) + restarts_s < losses.of(kept);
   return better ? std::move(anew) : std::move(kept);
 }
 

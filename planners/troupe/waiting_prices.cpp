@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "messages/base/folds.hpp"
 #include "planners/policy/elastic_jobs.hpp"
 
 namespace troupe::planners {
@@ -61,11 +62,6 @@ job_costs::job_costs(const cluster& c, double total_weight, double load, const t
   if (total_weight > 0) arriving_price_ = o.arriving * queue / total_weight;
 }
 
-double job_costs::of_run(double time_s, double weight, double price) const {
-  const double held_s = std::min(time_s, o_.hold_restarts * restart_s_);
-  return time_s * (1 + price * weight) + arriving_price_ * held_s * weight;
-}
-
 namespace {
 
 /// Its time to the end at samples_per_s, or, if that is sooner, with its fastest configuration as
@@ -80,49 +76,60 @@ double time_to_end(const contender& x, double samples_per_s, double start_s, dou
 
 }  // namespace
 
+queue_losses::queue_losses(const cluster& c, const std::vector<contender>& contenders,
+                           const std::vector<double>& speeds,
+                           const std::vector<double>& pool_weights, const job_costs& costs)
+    : c_{c}, contenders_{contenders}, speeds_{speeds}, pool_weights_{pool_weights}, costs_{costs} {
+  struct key {
+    double work = 0;
+    job_id job = 0;
+    const contender* who = nullptr;
+  };
+  std::vector<key> keys;
+  keys.reserve(contenders.size());
+  for (const auto& x : contenders) keys.push_back({x.work(), x.job->id, &x});
+  std::ranges::sort(keys, {}, [](const key& k) { return std::pair{k.work, k.job}; });
+  by_work_ = mapped(keys, &key::who);
+}
+
 // The objective of rule 4: total time of all jobs under an assignment, in seconds. A running job
 // costs of_run(); a waiting one its shortest run, and its work times the price of the jobs behind
 // it, the least work first. An estimate: jobs keep what they have, except that each may take its
 // fastest configuration when all shorter ones have ended.
-double loss_of(const std::vector<contender>& contenders, const std::vector<assigned>& all,
-               const cluster& c, const std::vector<double>& pool_weights, const job_costs& costs) {
-  const auto speeds = relative_speeds(c);
-  std::vector<bool> placed(contenders.size());
+double queue_losses::of(const std::vector<assigned>& all) const {
+  std::vector<const assigned*> placed(contenders_.size());
+  const auto place_of = [&](const contender& x) -> const assigned*& {
+    return placed[static_cast<std::size_t>(&x - contenders_.data())];
+  };
   for (const auto& a : all)
-    if (a.has_gpus()) placed[static_cast<std::size_t>(a.who - contenders.data())] = true;
-  std::vector<const contender*> waiting;
-  waiting_prices behind{pool_weights};
+    if (a.has_gpus()) place_of(*a.who) = &a;
+  waiting_prices behind{pool_weights_};
   double loss = 0;
-  for (const auto& x : contenders) {
-    if (placed[static_cast<std::size_t>(&x - contenders.data())]) continue;
-    waiting.push_back(&x);
+  for (const auto& x : contenders_) {
+    if (place_of(x)) continue;
     behind.add(x);
-    loss += restart_of(c, *x.job) + x.samples_left / x.table->fastest_samples_per_s;
+    loss += restart_of(c_, *x.job) + x.samples_left / x.table->fastest_samples_per_s;
   }
-  const auto by_work = [](const contender* x) { return std::pair{x->work(), x->job->id}; };
-  std::vector<const assigned*> running;
-  for (const auto& a : all)
-    if (a.has_gpus()) running.push_back(&a);
-  std::ranges::sort(running, {}, [&](const assigned* a) { return by_work(a->who); });
   double before_s = 0;  // the last of those with less work ends
-  for (const auto* a : running) {
-    const auto& x = *a->who;
-    const bool stays = x.runs() && (!a->option || a->option == x.present);
-    const auto* o = a->option ? &x.options()[*a->option] : nullptr;
-    const double restart_s = restart_of(c, *x.job);
-    const double start_s = stays ? x.start_left_s : restart_s;
+  for (const auto* x : by_work_) {
+    const auto* a = place_of(*x);
+    if (!a) continue;
+    const bool stays = x->runs() && (!a->option || a->option == x->present);
+    const auto* o = a->option ? &x->options()[*a->option] : nullptr;
+    const double restart_s = restart_of(c_, *x->job);
+    const double start_s = stays ? x->start_left_s : restart_s;
     const double run_s =
-        time_to_end(x, (o ? o->how : a->mixed->how).samples_per_s, start_s, before_s, restart_s);
+        time_to_end(*x, (o ? o->how : a->mixed->how).samples_per_s, start_s, before_s, restart_s);
     before_s = std::max(before_s, run_s);
-    loss += costs.of_run(run_s, o ? o->weight : weight_of(c, speeds, a->mixed->where),
-                         o ? behind.in(o->pool) : behind.highest());
+    loss += costs_.of_run(run_s, o ? o->weight : weight_of(c_, speeds_, a->mixed->where),
+                          o ? behind.in(o->pool) : behind.highest());
   }
-  std::ranges::sort(waiting, {}, by_work);
-  for (const auto* x : waiting) {
+  for (const auto* x : by_work_) {
+    if (place_of(*x)) continue;
     // A stopped job starts twice; the second start is work that the change itself causes.
-    const double starts = x->runs() ? costs.price_factor() : 1;
+    const double starts = x->runs() ? costs_.price_factor() : 1;
     loss += behind.lowest(*x) *
-            (x->work() + starts * restart_of(c, *x->job) * x->table->efficient_weight);
+            (x->work() + starts * restart_of(c_, *x->job) * x->table->efficient_weight);
     behind.remove(*x);
   }
   return loss;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <vector>
 
@@ -47,7 +48,10 @@ class job_costs {
   double price_factor() const { return o_.price_factor / (1 - load_); }
   /// Seconds that all jobs lose if one holds GPUs of this weight for so long: itself, those behind
   /// it by `price`, and those that arrive before it may be stopped for them.
-  double of_run(double time_s, double weight, double price) const;
+  double of_run(double time_s, double weight, double price) const {
+    const double held_s = std::min(time_s, o_.hold_restarts * restart_s_);
+    return time_s * (1 + price * weight) + arriving_price_ * held_s * weight;
+  }
 
  private:
   const troupe_options& o_;
@@ -55,8 +59,21 @@ class job_costs {
 };
 
 /// The loss of all jobs under an assignment, in seconds: the running ones until their ends, the
-/// waiting ones behind these and behind one another, the least work first.
-double loss_of(const std::vector<contender>& contenders, const std::vector<assigned>& all,
-               const cluster& c, const std::vector<double>& pool_weights, const job_costs& costs);
+/// waiting ones behind these and behind one another, the least work first. Refers to its arguments;
+/// `speeds`: relative_speeds().
+class queue_losses {
+ public:
+  queue_losses(const cluster& c, const std::vector<contender>& contenders,
+               const std::vector<double>& speeds, const std::vector<double>& pool_weights,
+               const job_costs& costs);
+  double of(const std::vector<assigned>& all) const;
+
+ private:
+  const cluster& c_;
+  const std::vector<contender>& contenders_;
+  const std::vector<double>&speeds_, &pool_weights_;
+  const job_costs& costs_;
+  std::vector<const contender*> by_work_;  // the least first
+};
 
 }  // namespace troupe::planners
