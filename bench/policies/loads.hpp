@@ -22,7 +22,7 @@ struct load {
   std::string name() const { return trace + ", " + workload + " on " + cluster; }
 };
 
-/// The loads of the traces that ship.
+/// The loads of the traces that ship, and one of short jobs.
 expected<std::vector<load>> shipped_loads();
 
 /// The loads of every CSV file below a directory that is a trace of Troupe's, Philly or ITP: its
