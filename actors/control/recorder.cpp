@@ -153,7 +153,7 @@ void recorder::compact(std::uint64_t compact_after, std::size_t keep_ended) {
   commit();  // the snapshot contains what was recorded, so it must not follow it once more
   const auto written = host_.journal->size();
   const auto entries = rewrite_journal();
-  runtime::log(runtime::log_level::info, "orchestrator", "compacted the journal",
+  runtime::log(runtime::log_level::debug, "orchestrator", "compacted the journal",
                {{"entries_before", written}, {"entries", entries}});
 }
 

@@ -17,7 +17,6 @@
 #include "planners/troupe/pipelined_plans.hpp"
 #include "planners/troupe/reasons.hpp"
 #include "planners/troupe/troupe.hpp"
-#include "planners/troupe/waiting_prices.hpp"
 
 namespace troupe::planners {
 namespace {
@@ -167,9 +166,7 @@ class troupe_policy : public queue_policy {
     std::vector<decision> starts;
     start_fixed_trainings(s, trainings, contenders, options_, free, starts);
     const double load = arriving_load(s, pools, cache_);
-    const auto o = at_price(options_, arriving_price(s, pools, cache_), load,
-                            pool_weights(s.cluster, pools, free));
-    auto all = assign(s.cluster, pools, contenders, free, s.now_s, load, o);
+    auto all = assign(s.cluster, pools, contenders, free, s.now_s, load, options_);
     if (starts.empty() && std::ranges::all_of(all, stays)) return out;  // mostly
     place(s.cluster, pools, std::move(all), std::move(free), out, starts);
     std::ranges::move(starts, std::back_inserter(out));  // after the stops that make room

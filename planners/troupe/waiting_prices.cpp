@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 #include <utility>
 
 #include "messages/base/folds.hpp"
@@ -53,31 +52,14 @@ void waiting_prices::change(const contender& x, double sign) {
   if (weight > 0) for_each_pool([&](std::size_t p) { prices_[p] += sign / weight; });
 }
 
-namespace {
-
-/// That would wait in a queue of this load with one server.
-double jobs_in_queue(double load) {
-  return load * load / (1 - load);
-}
-
-}  // namespace
-
 // Jobs that arrive later cannot be listed; their number is that of an M/M/1 queue with this load,
 // rho^2 / (1 - rho) in the mean. A price per weight lets a job that holds much of the cluster pay
 // for all of them, for as long as it cannot be stopped for them (hold_restarts).
 job_costs::job_costs(const cluster& c, double total_weight, double load, const troupe_options& o)
     : o_{o}, restart_s_{c.settings.restart_s}, load_{std::min(load, o.max_load)} {
-  if (total_weight > 0) arriving_price_ = o.arriving * jobs_in_queue(load_) / total_weight;
-}
-
-troupe_options at_price(const troupe_options& o, double price, double load,
-                        const std::vector<double>& pool_weights) {
-  const double queue = jobs_in_queue(std::min(load, o.max_load));
-  auto dearer = o;
-  if (queue > 0)
-    dearer.arriving = std::max(
-        o.arriving, price * std::accumulate(pool_weights.begin(), pool_weights.end(), 0.0) / queue);
-  return dearer;
+  // Jobs that would wait in a queue of this load with one server.
+  const double queue = load_ * load_ / (1 - load_);
+  if (total_weight > 0) arriving_price_ = o.arriving * queue / total_weight;
 }
 
 namespace {

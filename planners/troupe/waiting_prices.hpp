@@ -58,10 +58,6 @@ class job_costs {
   double restart_s_, load_, arriving_price_ = 0;
 };
 
-/// The same options, with a price for expected arrivals that is at least this one.
-troupe_options at_price(const troupe_options& o, double price, double load,
-                        const std::vector<double>& pool_weights);
-
 /// The loss of all jobs under an assignment, in seconds: the running ones until their ends, the
 /// waiting ones behind these and behind one another, the least work first. Refers to its arguments;
 /// `speeds`: relative_speeds().
