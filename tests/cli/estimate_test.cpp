@@ -45,7 +45,7 @@ TEST_CASE("estimate counts precision, ZeRO, checkpointing and kernels in a progr
   CHECK(memory(mixed + "zero: 1\n") < 0.95 * memory(mixed));
   CHECK(memory("precision: fp32\n") > memory(mixed));
   CHECK(memory(mixed + "activation_checkpointing: full\n") < memory(mixed));
-  CHECK(time(mixed + "activation_checkpointing: full\n") > 1.04 * time(mixed));
+  CHECK(time(mixed + "activation_checkpointing: full\n") > 1.025 * time(mixed));
   CHECK(memory(mixed + "kernels: flash\n") < memory(mixed + "kernels: sdpa\n"));
   CHECK(memory(mixed + "kernels: sdpa\n") < memory(mixed));
   CHECK(time(mixed + "kernels: flash\n") < time(mixed + "kernels: sdpa\n"));
@@ -93,9 +93,9 @@ TEST_CASE("stages of a job without a trainer send as a program's do, not while t
   const std::vector<std::string> stages{"--stages", "A100-40GB:16,A100-40GB:16"};
   const auto of = [&](const std::string& keys) { return estimate_of(keys, stages); };
   const std::string cut = "pipeline: {recompute: false}\n";
-  const auto described = of(cut), command = of(cut + "command: [python3, train.py]\n");
+  const auto described = of(cut), declared = of(cut + "precision: mixed\n");
   CHECK(described["schedule"] == "megatron");
-  CHECK(described["iteration_s"] == command["iteration_s"]);
+  CHECK(described["iteration_s"] == declared["iteration_s"]);
   // The built-in trainer's messages are on their way while its stages compute.
   const auto trained = of(cut + "train: {device: sim, schedule: megatron}\n");
   constexpr double launch_s = 70e-6;
