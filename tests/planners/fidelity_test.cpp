@@ -125,6 +125,24 @@ TEST_CASE("MLPerf's trainings of 405 billion parameters are predicted as they ra
   }
 }
 
+TEST_CASE("a run of MLPerf's is a job file, and its estimate that of the row") {
+  const auto job = formats::load_job(root + "/configs/jobs/llama3-405b-fp8.yaml", {});
+  const auto c = formats::load_cluster(root + "/configs/clusters/gb200-nvl72.yaml");
+  if (!job) FAIL(job.error().text);
+  if (!c) FAIL(c.error().text);
+  std::vector<stage_request> stages(8, {0, 32, 4});
+  stages.front().pieces = stages.back().pieces = 30;
+  const auto made =
+      plan_of_stages(*c, idle_index{*c}, *job, stages, 4 * context_parallel_of(job->pipeline));
+  REQUIRE(made);
+  CHECK(made->how.gpus() == 256);
+  CHECK(made->how.microbatches == 112);
+  for (const auto& x : judged_runs("published/mlperf_405b.csv"))
+    if (x.run.gpu == "GB200" && x.run.data == 4)
+      CHECK(job->global_batch / made->how.samples_per_s ==
+            Approx((1 + x.error) * x.run.iteration_s));
+}
+
 TEST_CASE("peaks of memory of prime-rl's dense trainings are predicted within 20 %") {
   std::vector<double> errors;
   std::map<std::string, double> of_type;
