@@ -21,7 +21,7 @@ bool rests_on_guess(const job_spec& job, const gpu_type& gpu);
 std::vector<std::string> guesses_of(const cluster& c, const job_spec& job,
                                     const std::vector<gpu_index>& types, const allocation& where);
 
-/// Of a job that has these GPUs.
+/// For a job that has these GPUs.
 std::vector<std::string> guesses_of(const cluster& c, const job_spec& job, const allocation& where);
 
 }  // namespace troupe::planners

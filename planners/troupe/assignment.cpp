@@ -82,7 +82,7 @@ class decision_facts {
   std::size_t contenders() const { return ranks_.size(); }
   const std::vector<service_rank>& ranks() const { return ranks_; }
   bool is_settling_now(const contender& x) const { return settling_[index(x)]; }
-  /// Of its options, in their order.
+  /// Its options' runs, in their order.
   std::span<const run> runs(const contender& x) const {
     const auto i = index(x);
     return std::span{runs_}.subspan(begin_[i], begin_[i + 1] - begin_[i]);
