@@ -281,12 +281,15 @@ TEST_CASE("with adaptive parallelism a policy's starts keep their GPUs, as pipel
   const auto adaptive = with_adaptive_parallelism(plain);
   CHECK(adaptive->name() == "fcfs");
   scene s{two_kinds(4, 0)};
-  s.add(1, some_work(4, "A"));
+  auto large = sample::job(sample::gpt("gpt2-2.7b", 2560, 32, 32), 128, 4);
+  large.gpu_type = "A";
+  s.add(1, large);
   random_source r{1};
   const auto a = plain->decide(s.view(), r), b = adaptive->decide(s.view(), r);
   REQUIRE(a.size() == 1);
   REQUIRE(b.size() == 1);
   CHECK(a[0].where == b[0].where);
+  REQUIRE(a[0].starts());
   CHECK_FALSE(b[0].how.stages.empty());
   CHECK(fits(s.cluster, s.idle, b[0].how, b[0].where));
 }

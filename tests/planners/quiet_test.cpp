@@ -42,6 +42,7 @@ class still_world {
   }
   void carry(const std::vector<decision>& d) {
     carry_out(s_, d);
+    if (!d.empty()) changed_s_ = s_.now_s;
     for (auto& [id, j] : s_.running) j.iteration_s = j.spec->global_batch / j.how.samples_per_s;
   }
   void wait(double seconds) { s_.now_s += seconds; }

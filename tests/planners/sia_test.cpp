@@ -289,8 +289,10 @@ TEST_CASE("Sia gives up a job that not even the GPUs of several pools can hold")
   cluster c;
   sample::add_nodes(c, forty_gb("slow", 150), 1, 2);
   sample::add_nodes(c, forty_gb("fast", 300), 1, 4);
+  auto job = sample::job(sample::gpt2_7b, 2);
+  job.microbatches = 1;  // otherwise four GPUs hold it, one sample after the other
   scene_of_policies::played_policy w{c, "sia"};
-  w.s.add(1, sample::job(sample::gpt2_7b, 2));
+  w.s.add(1, job);
   const auto d = w.decide();
   REQUIRE(d.size() == 1);
   CHECK(d[0].what == decision::kind::give_up);
@@ -298,7 +300,7 @@ TEST_CASE("Sia gives up a job that not even the GPUs of several pools can hold")
   cluster enough = c;
   sample::add_nodes(enough, forty_gb("slow", 150), 1, 2);
   scene_of_policies::played_policy failed{enough, "sia"};
-  auto& j = failed.s.add(1, sample::job(sample::gpt2_7b, 2));
+  auto& j = failed.s.add(1, job);
   CHECK(failed.decide().at(0).what == decision::kind::start);
   j.bytes_floor = 39.9e9;
   CHECK(failed.decide().at(0).what == decision::kind::give_up);
