@@ -41,6 +41,7 @@ inline constexpr std::uint32_t max_connections = 4096;
 inline constexpr std::uint32_t max_restarts = 1000;
 inline constexpr double max_kv_gb = 1e6;
 inline constexpr std::uint32_t max_running_sequences = 4096;  // decoded together
+inline constexpr std::uint32_t max_decoder_threads = 1024;
 inline constexpr std::uint32_t max_sequences = 65'536;  // of a decoder, those that wait included
 inline constexpr double max_ttft_s = 3600;
 inline constexpr std::uint32_t max_guests = 1000;  // of a prefill pipeline

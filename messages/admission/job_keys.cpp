@@ -235,6 +235,7 @@ const key_table<serving>& serve_keys() {
       {"prefill"},
       {"fallback"},
       {"ttft_s", &t::ttft_s, above_0(max_ttft_s)},
+      {"threads", &t::threads, up_to(max_decoder_threads)},
   };
   return rows;
 }

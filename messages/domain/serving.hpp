@@ -42,9 +42,12 @@ struct serving {
   bool bubbles = true;   // asks for prefill in bubbles first; otherwise it prefills by itself
   bool fallback = true;  // prefills by itself what no bubble takes; otherwise declines it
   double ttft_s = 2;     // goal for the time to the first token
+  /// Threads that compute, of a device on processors; none: 1. The bits are the same for all.
+  std::optional<std::uint32_t> threads{};
+  static constexpr std::size_t required = 8;
 
   TROUPE_FIELDS(serving, model, kv_gb, context, max_running, max_sequences, bubbles, fallback,
-                ttft_s);
+                ttft_s, threads);
 };
 
 /// How a training lends its bubbles to a served model. Key `bubbles:` of `pipeline:`.

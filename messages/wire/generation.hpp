@@ -56,10 +56,11 @@ struct prefill_place {
   reason declined;                 // why not in bubbles; empty: it was, or that was not asked for
   double queue_s = 0;              // from the request to the begin of the first operation
   std::uint64_t hidden_bytes = 0;  // of hidden states, between its guests
+  std::optional<std::uint32_t> cached{};  // positions that another prompt had computed; none: 0
   static constexpr std::size_t required = 8;
 
   TROUPE_FIELDS(prefill_place, bubbles, guests, promised_s, prefill_s, transfer_s, yields, kv_bytes,
-                declined, queue_s, hidden_bytes);
+                declined, queue_s, hidden_bytes, cached);
 };
 
 /// Decoder to front: the tokens that it has generated beyond the known ones, in order. A statement,
@@ -117,10 +118,16 @@ struct decoder_state {
   std::uint64_t incarnation = 0;            // of its node
   std::string folder{};                     // of the model, for its tokenizer
   std::uint64_t files = 0;  // hash of the model's files, as its job has it; 0: unknown
+  /// Of its free pages, those with the beginning of a prompt; none: 0, as in what follows.
+  std::optional<std::uint32_t> cached_pages{};
+  std::optional<std::uint64_t> set_back{};         // sequences, since it began, each time
+  std::optional<std::uint64_t> computed_prompt{};  // positions of prompts, since it began
+  std::optional<std::uint64_t> cached_prompt{};    // and those that other prompts had computed
   static constexpr std::size_t required = 12;
 
   TROUPE_FIELDS(decoder_state, lease, sequence, model, context, pages, free_pages, running, waiting,
-                max_sequences, ending, incarnation, folder, files);
+                max_sequences, ending, incarnation, folder, files, cached_pages, set_back,
+                computed_prompt, cached_prompt);
 };
 
 /// A decoder as a front knows it.

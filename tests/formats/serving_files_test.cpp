@@ -70,7 +70,7 @@ std::string refusal(const std::string& fronts) {
 TEST_CASE("a job that serves a model has its folder, its shape and what its file says") {
   const auto job = loaded(
       decoder_of(", name: other, random_weights: 7, kv_gb: 0.5, context: 256, max_running: 8, "
-                 "max_sequences: 9, prefill: decoder, ttft_s: 0.5",
+                 "max_sequences: 9, prefill: decoder, ttft_s: 0.5, threads: 3",
                  "priority: 3\ngpu_type: A40\nmax_restarts: 1\n"));
   REQUIRE(job.serve);
   const auto& s = *job.serve;
@@ -87,6 +87,7 @@ TEST_CASE("a job that serves a model has its folder, its shape and what its file
   CHECK_FALSE(s.bubbles);
   CHECK(s.fallback);
   CHECK(s.ttft_s == 0.5);
+  CHECK(s.threads == 3u);
   CHECK(job.model.name == "other");
   CHECK(job.model.layers == 2);
   CHECK(job.priority == 3);
@@ -118,6 +119,7 @@ TEST_CASE("what a serve section does not say has defaults, and its name is the f
   CHECK(s.max_sequences == 256);
   CHECK(s.bubbles);
   CHECK(s.fallback);
+  CHECK_FALSE(s.threads);
   CHECK(loaded(decoder_of(", max_running: 300")).serve->max_sequences == 300);
   CHECK_FALSE(loaded(decoder_of(", fallback: none")).serve->fallback);
   // A shipped model by its name.

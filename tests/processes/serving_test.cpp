@@ -50,9 +50,11 @@ struct serving_cluster : fixture {
 
   /// The number of pages of a kind in the front's metrics; -1: it does not answer.
   double pages(const std::string& kind) const {
+    return metric("troupe_kv_pages{state=\"" + kind + "\"} ");
+  }
+  double metric(const std::string& name) const {
     const auto a = web::ask(*web::parse_url(url), {"GET", "/metrics", {}, {}, 5});
     if (!a) return -1;
-    const auto name = "troupe_kv_pages{state=\"" + kind + "\"} ";
     const auto at = a->body.find(name);
     return at == std::string::npos ? -1 : std::stod(a->body.substr(at + name.size()));
   }
@@ -193,6 +195,30 @@ TEST_CASE("a node that ends lets its decoder complete the streams that have begu
       },
       long_s, 0.2));
   CHECK(by != node);
+}
+
+TEST_CASE("a front says which tokens its decoder had cached, and counts them") {
+  const serving_cluster c{{"only"}};
+  const cli::json asked{{"model", "scribe"}, {"prompt", std::string(200, 'a')}, {"max_tokens", 2}};
+  const auto cached = [&] {
+    const auto a =
+        web::ask(*web::parse_url(c.url), {"POST", "/v1/completions", asked.dump(), {}, long_s});
+    REQUIRE(a);
+    REQUIRE(a->status == 200);
+    return cli::json::parse(a->body)
+        .at("usage")
+        .at("prompt_tokens_details")
+        .at("cached_tokens")
+        .get<int>();
+  };
+  CHECK(cached() == 0);
+  CHECK(cached() == 192);
+  const auto count = [&](const std::string& source) {
+    return c.metric("troupe_prompt_positions_total{source=\"" + source + "\"} ");
+  };
+  CHECK(runtime::wait_until([&] { return count("cached") == 192; }, long_s, 0.05));
+  CHECK(count("computed") == 208);
+  CHECK(c.pages("cached") > 0);
 }
 
 TEST_CASE("OpenAI's own client gets from a cluster's front what it gets from one machine") {

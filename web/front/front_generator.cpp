@@ -45,7 +45,9 @@ class front_generator::sequence {
   void add(const generated_token& t, bool of_prompt, const actors::completion_update& n) {
     auto step = steps_.next(t, of_prompt);
     over_ = step.finished != gpu::completion::finish::none;
-    if (over_ || std::exchange(is_first_, false))
+    const bool first = std::exchange(is_first_, false);
+    if (first) step.cached = prefill_.cached.value_or(0);
+    if (over_ || first)
       step.place = sequence_place{prefill_, host_name(*cluster_, n.decoder), n.attempts};
     listener_(step);
   }
@@ -117,7 +119,8 @@ generator_state front_generator::state() const {
   const auto at = view.models.find(model_);
   if (at == view.models.end()) return {};
   const auto& m = at->second;
-  return {m.pages - m.free_pages, m.free_pages, m.running, m.waiting, m.context};
+  return {m.pages - m.free_pages, m.free_pages, m.running,         m.waiting,      m.context,
+          m.cached_pages,         m.set_back,   m.computed_prompt, m.cached_prompt};
 }
 
 }  // namespace troupe::web

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "gpu/device/device_type.hpp"
+#include "gpu/device/processors.hpp"
 #include "gpu/inference/host_memory.hpp"
 #include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
@@ -34,6 +35,8 @@ expected<std::unique_ptr<gpu::inference_device>> load_model(const serving& s,
   if (!type || !type->make_inference)
     return refuse(reason::kind::infeasible, "models are served on devices of kind {}, not '{}'",
                   real_devices(&device_facts::can_serve), backend);
+  const auto threads = s.threads.value_or(1);
+  if (auto ok = gpu::check_threads("threads", threads); !ok) return refuse(ok.error());
   if (auto ok = check_model_files(s.model); !ok) return refuse(ok.error());
   const auto model = gpu::read_inference_model(s.model.folder);
   if (!model) return refuse(model.error());
@@ -45,6 +48,7 @@ expected<std::unique_ptr<gpu::inference_device>> load_model(const serving& s,
                   "kv_gb: a sequence of {} positions needs {:.3g} GB, and the cache has {:.3g}",
                   context, bytes * gpu::pages_for(context) / bytes_per_gb, s.kv_gb);
   auto spec = gpu::whole_model(*model, static_cast<std::uint32_t>(std::min(pages, 1e9)));
+  spec.threads = threads;
   if (device_kind_of(backend) == device_kind::cpu)
     if (auto ok =
             gpu::check_cache(*model, spec.pages, spec.threads, gpu::host_memory_bytes(), "kv_gb");

@@ -254,6 +254,7 @@ void decoder_behavior::take(request& r, const gpu::batch_result& x) {
 void decoder_behavior::add(request& r, const generated_token& t) {
   if (r.output.tokens() == r.about.replay) {
     if (!r.where.bubbles) r.where.prefill_s = now() - r.admitted_s;
+    if (const auto n = batch_.queue().cached_prompt(r.sequence); n > 0) r.where.cached = n;
     r.output.set_where(r.where);
   }
   r.output.add(t);

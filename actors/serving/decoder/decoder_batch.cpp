@@ -47,6 +47,11 @@ void decoder_batch::write(decoder_state& to) const {
   to.running = static_cast<std::uint32_t>(queue_->running());
   to.waiting = static_cast<std::uint32_t>(queue_->waiting());
   to.max_sequences = what_.max_sequences;
+  const auto& n = queue_->counted();
+  if (const auto cached = queue_->cached_pages(); cached > 0) to.cached_pages = cached;
+  if (n.set_back > 0) to.set_back = n.set_back;
+  if (n.computed_prompt > 0) to.computed_prompt = n.computed_prompt;
+  if (n.cached_prompt > 0) to.cached_prompt = n.cached_prompt;
 }
 
 // A round at a time: what a round contains depends on the tokens that the one before it chose.

@@ -47,6 +47,10 @@ struct served_now {
   std::uint32_t context = 0;  // the largest
   std::uint32_t pages = 0, free_pages = 0;
   std::uint32_t running = 0, waiting = 0, max_sequences = 0;
+  std::uint32_t cached_pages = 0;  // of the free ones: those with the beginning of a prompt
+  // Since this front knows them, those that are over included: sequences that were set back, and
+  // positions of prompts that were computed, or that other prompts had computed.
+  std::uint64_t set_back = 0, computed_prompt = 0, cached_prompt = 0;
 };
 /// A front's knowledge of the cluster.
 struct front_view {

@@ -82,6 +82,10 @@ bool decoder_directory::state(const serving_leases& s) {
   std::erase_if(all_, [this](const auto& entry) {
     return !check(entry.first.node, entry.second.state).has_value();
   });
+  std::erase_if(counted_, [this](const auto& entry) { return !leases_.contains(entry.first); });
+  std::erase_if(counts_, [this](const auto& entry) {
+    return std::ranges::count(statement_.models, entry.first, &served_model_files::name) == 0;
+  });
   return true;
 }
 
@@ -90,7 +94,28 @@ expected<bool> decoder_directory::receive(address from, const decoder_state& s, 
   const auto* known = find_in(all_, decoder_name{from, s.lease});
   if (known && s.sequence <= known->state.sequence) return false;
   all_[{from, s.lease}] = {s, cluster_->nodes[node_of(from)].datacenter, now_s};
+  count({from, s.lease}, s);
   return true;
+}
+
+// A decoder's counts only grow. They are remembered while the controller states its lease, however
+// often it falls silent.
+void decoder_directory::count(const decoder_name& d, const decoder_state& s) {
+  auto& known = counted_[d];
+  auto& sum = counts_[s.model];
+  const auto add = [](std::uint64_t& to, std::uint64_t& before, std::uint64_t now) {
+    if (now <= before) return;
+    to += now - before;
+    before = now;
+  };
+  add(sum.set_back, known.set_back, s.set_back.value_or(0));
+  add(sum.computed_prompt, known.computed_prompt, s.computed_prompt.value_or(0));
+  add(sum.cached_prompt, known.cached_prompt, s.cached_prompt.value_or(0));
+}
+
+decoder_counts decoder_directory::counts_of(const std::string& model) const {
+  const auto* known = find_in(counts_, model);
+  return known ? *known : decoder_counts{};
 }
 
 // Prompts are sent to whatever is in this directory, so a node's own word is not enough: its lease,

@@ -34,6 +34,12 @@ struct known_decoder {
 };
 using decoder_table = std::map<decoder_name, known_decoder>;
 
+/// Of a model's decoders, those that are over included, since a front knows them.
+struct decoder_counts {
+  std::uint64_t set_back = 0;                            // sequences, each time
+  std::uint64_t computed_prompt = 0, cached_prompt = 0;  // positions of prompts
+};
+
 /// A request that needs a decoder.
 struct decoder_need {
   std::string model;
@@ -74,6 +80,7 @@ class decoder_directory {
   void give(const decoder_name& d, std::uint32_t prompt_tokens);
 
   const decoder_table& all() const { return all_; }
+  decoder_counts counts_of(const std::string& model) const;
   bool has(const decoder_name& d) const { return all_.contains(d); }
   /// There is a statement of the controller: before it every description is refused.
   bool has_statement() const { return statement_.epoch > 0; }
@@ -82,11 +89,14 @@ class decoder_directory {
 
  private:
   expected<void> check(address from, const decoder_state& s) const;
+  void count(const decoder_name& d, const decoder_state& s);
 
   shared_cluster cluster_;
   serving_leases statement_;
   std::map<decoder_name, decoder_lease> leases_;  // of the statement
   decoder_table all_;
+  std::map<std::string, decoder_counts> counts_;    // by model
+  std::map<decoder_name, decoder_counts> counted_;  // of these, by those of the statement
 };
 
 }  // namespace troupe::actors

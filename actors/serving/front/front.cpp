@@ -117,6 +117,13 @@ void front_state::publish() {
     m.running += d.state.running;
     m.waiting += d.state.waiting;
     m.max_sequences += d.state.max_sequences;
+    m.cached_pages += d.state.cached_pages.value_or(0);
+  }
+  for (auto& [name, m] : now.models) {
+    const auto n = requests_.decoders().counts_of(name);
+    m.set_back = n.set_back;
+    m.computed_prompt = n.computed_prompt;
+    m.cached_prompt = n.cached_prompt;
   }
   local_.publish(std::move(now));
 }

@@ -393,6 +393,7 @@ TEST_CASE("a prompt of which its decoder knows half is the decoder's own, which 
   REQUIRE(known.where);
   CHECK_FALSE(known.where->bubbles);
   CHECK(known.where->declined.text == "prompt_in_cache");
+  CHECK(known.where->cached == 128u);
   std::size_t computed = 0;
   for (auto i = rounds; i < d.device->rounds.size(); ++i)
     for (const auto& c : d.device->rounds[i].prefill) computed += c.tokens.size();
@@ -401,6 +402,15 @@ TEST_CASE("a prompt of which its decoder knows half is the decoder's own, which 
   d.advance(0.1);
   CHECK(d.notified_of(less.what.name).made == alone(less));
   CHECK(d.listen()[less.what.name].where->declined.text == "no_bubble_before_deadline");
+  CHECK(d.listen()[less.what.name].where->cached == 64u);
+  CHECK_FALSE(d.listen()[first.what.name].where->cached);
+  d.cancel(half.what.name);
+  d.cancel(less.what.name);
+  const auto s = d.state();
+  CHECK(s.computed_prompt == 200u + 72 + 136);
+  CHECK(s.cached_prompt == 128u + 64);
+  CHECK(s.cached_pages == 3u + 1 + 2);
+  CHECK_FALSE(s.set_back);
 }
 
 TEST_CASE("a request that is set back for lack of pages is computed again with the same tokens",
@@ -429,5 +439,7 @@ TEST_CASE("a request that is set back for lack of pages is computed again with t
   CHECK(again == 1);
   d.received(older.what.name, 100, true);
   d.received(younger.what.name, 100, true);
-  CHECK(d.state().free_pages == 5);
+  const auto s = d.state();
+  CHECK(s.free_pages == 5);
+  CHECK(s.set_back == 1u);
 }

@@ -4,6 +4,7 @@
 #include "actors/serving/decoder/batch_thread.hpp"
 #include "actors/serving/decoder/decoder_fixture.hpp"
 #include "actors/serving/decoder/simulated_batch.hpp"
+#include "gpu/device/processors.hpp"
 #include "harness/source_dir.hpp"
 #include "messages/base/random.hpp"
 #include "planners/bubbletea/prefill_times.hpp"
@@ -470,6 +471,12 @@ TEST_CASE("a served model is loaded from its folder, or refused with a sentence"
   CHECK_THAT(load_model(s, "cpu").error().text, Contains("kv_gb"));
   s.context = 128;
   CHECK(load_model(s, "cpu"));
+  CHECK((*load_model(s, "cpu"))->spec().threads == 1);
+  s.threads = gpu::allowed_processors();
+  CHECK((*load_model(s, "cpu"))->spec().threads == *s.threads);
+  ++*s.threads;
+  CHECK_THAT(load_model(s, "cpu").error().text, Contains("threads: found"));
+  s.threads = 1;
   CHECK_THAT(load_model(s, "cuda").error().text, Contains("not 'cuda'"));
   s.model.folder += "/none";
   CHECK_FALSE(load_model(s, "cpu"));

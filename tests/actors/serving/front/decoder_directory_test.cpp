@@ -146,6 +146,31 @@ TEST_CASE("a front believes of decoders what the controller's statement allows, 
     CHECK(known.all().size() == 1);
     CHECK(known.all().at({a0, 1}).state == fair);
   }
+  SECTION("a model's counts are those of its decoders, whatever becomes of them") {
+    auto next = fair;
+    const auto counted = [&](std::uint64_t set_back, std::uint64_t computed, std::uint64_t cached) {
+      ++next.sequence;
+      next.set_back = set_back, next.computed_prompt = computed, next.cached_prompt = cached;
+      CHECK(says(a0, next));
+      const auto n = known.counts_of("m");
+      return std::tuple{n.set_back, n.computed_prompt, n.cached_prompt};
+    };
+    CHECK(counted(1, 100, 64) == std::tuple{1u, 100u, 64u});
+    CHECK(counted(1, 150, 128) == std::tuple{1u, 150u, 128u});
+    known.forget_silent(1e9);
+    CHECK(known.all().empty());
+    CHECK(counted(2, 150, 128) == std::tuple{2u, 150u, 128u});
+    // Another decoder takes its place.
+    auto later = all;
+    later.sequence = 10, later.decoders = {{2, 0, 2, 0}};
+    CHECK(known.state(later));
+    next.lease = 2;
+    CHECK(counted(0, 7, 0) == std::tuple{2u, 157u, 128u});
+    CHECK(known.counts_of("other").computed_prompt == 0);
+    later.sequence = 11, later.models.clear(), later.decoders.clear();
+    CHECK(known.state(later));
+    CHECK(known.counts_of("m").computed_prompt == 0);
+  }
   SECTION("older statements change nothing, and a newer one replaces all") {
     auto next = all;
     next.decoders.erase(next.decoders.begin());
