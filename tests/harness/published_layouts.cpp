@@ -57,7 +57,9 @@ expected<named_models> load_models(const std::filesystem::path& file) {
 /// The GPU's links: NVLink of its generation inside a node, a card of 400 Gbit/s for each GPU.
 void set_links(published_run& r) {
   const auto is = [&](std::string_view name) { return r.gpu.starts_with(name); };
-  const auto* intra = is("B200") || is("GB") ? "nvlink5" : is("H") || is("GH") ? "nvlink4" : "pcie4";
+  const auto* intra = is("B200") || is("GB") ? "nvlink5"
+                      : is("H") || is("GH")  ? "nvlink4"
+                                             : "pcie4";
   r.intra = *std::ranges::find(formats::known_links(), intra, &link::name);
   r.inter = {"inter", 400.0 * r.gpus_per_node, 5};
   if (is("GB")) r.domain_nodes = 18;  // GB200 NVL72: 72 GPUs
