@@ -416,7 +416,7 @@ TEST_CASE("a prompt of which its decoder knows half is the decoder's own, which 
 TEST_CASE("a request that is set back for lack of pages is computed again with the same tokens",
           "[decoder]") {
   // Each needs three pages in the end.
-  decoder_fixture d{{.pages = 5, .bubbles = true}};
+  decoder_fixture d{{.pages = 4, .bubbles = true}};
   const auto older = asked(1, 100), younger = asked(2, 100);
   d.device->holds = true;
   d.decline(begin(d, older));
@@ -440,6 +440,6 @@ TEST_CASE("a request that is set back for lack of pages is computed again with t
   d.received(older.what.name, 100, true);
   d.received(younger.what.name, 100, true);
   const auto s = d.state();
-  CHECK(s.free_pages == 5);
+  CHECK(s.free_pages == 4);
   CHECK(s.set_back == 1u);
 }
