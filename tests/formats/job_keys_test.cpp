@@ -241,7 +241,7 @@ TEST_CASE("the keys of studies and of served models are refused in the same word
             serve_keys(),
             {"serve", {{"name", R"("d")"}}, scribe, *served, [](job_spec& j) -> serving& {
                return *j.serve;
-             }}) == 5);
+             }}) == 6);
   auto lender = training_job();
   lender.pipeline.bubbles.emplace();
   lender.pipeline.bubbles->model = served->serve->model;
