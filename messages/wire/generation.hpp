@@ -118,7 +118,7 @@ struct decoder_state {
   std::uint64_t incarnation = 0;            // of its node
   std::string folder{};                     // of the model, for its tokenizer
   std::uint64_t files = 0;  // hash of the model's files, as its job has it; 0: unknown
-  /// Of its free pages, those with the beginning of a prompt; none: 0, as in what follows.
+  /// Free pages with the beginning of a prompt; none: 0, as in what follows.
   std::optional<std::uint32_t> cached_pages{};
   std::optional<std::uint64_t> set_back{};         // sequences, since it began, each time
   std::optional<std::uint64_t> computed_prompt{};  // positions of prompts, since it began

@@ -34,7 +34,7 @@ struct known_decoder {
 };
 using decoder_table = std::map<decoder_name, known_decoder>;
 
-/// Of a model's decoders, those that are over included, since a front knows them.
+/// Counts of a model's decoders, those that are over included, since a front knows them.
 struct decoder_counts {
   std::uint64_t set_back = 0;                            // sequences, each time
   std::uint64_t computed_prompt = 0, cached_prompt = 0;  // positions of prompts
