@@ -69,7 +69,7 @@ TEST_CASE("random kills for 20 minutes: every request ends, and no process grows
   CHECK(there.of.refused == 0);
   CHECK(last_third.grown_since(first_third) == "");
   WARN(here.of.answered + there.of.answered << " answered, " << here.of.failed + there.of.failed
-                                      << " failed, " << here.of.bubbles + there.of.bubbles
-                                      << " in bubbles");
+                                            << " failed, " << here.of.bubbles + there.of.bubbles
+                                            << " in bubbles");
   CHECK(c.trains_on(20));
 }
