@@ -166,7 +166,7 @@ TEST_CASE("A listener of profile --links answers strangers with a sentence and w
   CHECK_THAT(here.err(), Contains("is no `troupe profile --links`"));
 }
 
-TEST_CASE("A measurement that breaks the rules ends the listener with a sentence") {
+TEST_CASE("a peer that breaks the protocol ends the listener with an error that says so") {
   const listening here;
   const auto peer = connected(here.address());
   const std::string greeting =

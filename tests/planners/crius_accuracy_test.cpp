@@ -64,7 +64,7 @@ double estimated_s(const cell& x) {
 
 }  // namespace
 
-TEST_CASE("Cells that Crius would choose take what they are estimated to, within 5 % on average") {
+TEST_CASE("estimates of the Cells that Crius would choose are within 5 % on average") {
   const auto configs = formats::configs_directory();
   const auto c = formats::load_cluster(configs / "clusters/crius-sim.yaml");
   REQUIRE(c);

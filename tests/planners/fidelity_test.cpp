@@ -255,7 +255,7 @@ TEST_CASE("context-parallel pipelines have the same samples, a part of each and 
         Approx(program_memory(described(8), 1, 1).activations / 2));
 }
 
-TEST_CASE("keys and values go around beside attention, and only what is longer is left") {
+TEST_CASE("the ring of keys and values hides behind attention, and only the excess counts") {
   const auto gpu = gpu_with_fp8();
   auto job = described(1);
   gpu_work w;

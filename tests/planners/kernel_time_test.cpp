@@ -217,7 +217,7 @@ TEST_CASE("flash attention reaches less where only instructions of warp groups r
   CHECK(forward_s(9) == Approx(1e12 / 50e12 + 20e-6));
 }
 
-TEST_CASE("a recomputation leaves out the head, and PyTorch's each layer's last product") {
+TEST_CASE("recomputation omits the head, and PyTorch's also each layer's last product") {
   auto job = sample::job(sample::gpt("G", 1024, 6, 16, 512, 1000), 8);
   const auto shape = shape_of(job.model);
   gpu_work w{shape.forward_flops, shape.parameters, 1, 1, shape.kernels};

@@ -367,7 +367,7 @@ TEST_CASE("prompts in bubbles over a bad network have the right tokens, and one 
   }
 }
 
-TEST_CASE("a prompt of which its decoder knows half is the decoder's own, which says why",
+TEST_CASE("a decoder prefills a prompt itself if it has half of it cached, and says so",
           "[decoder]") {
   decoder_fixture d{with_bubbles};
   const auto first = asked(5, 4);
