@@ -76,18 +76,27 @@ class decision_facts {
     begin_.push_back(runs_.size());
     rooms_.reserve(pools.size());
     for (const auto& p : pools) rooms_.emplace_back(p, free);
+    releases_.resize(pools.size());
+    for (const auto& x : contenders)
+      if (x.present && x.assumed_work == 0) {
+        const auto& r = runs(x)[*x.present];
+        releases_[r.pool].add(r.time_s, r.gpus);
+      }
+    for (auto& r : releases_) r.sort();
   }
 
   std::size_t index(const contender& x) const { return static_cast<std::size_t>(&x - first_); }
   std::size_t contenders() const { return ranks_.size(); }
   const std::vector<service_rank>& ranks() const { return ranks_; }
   bool is_settling_now(const contender& x) const { return settling_[index(x)]; }
+  bool is_overdue_now(const contender& x) const { return ranks_[index(x)].overdue; }
   /// Its options' runs, in their order.
   std::span<const run> runs(const contender& x) const {
     const auto i = index(x);
     return std::span{runs_}.subspan(begin_[i], begin_[i + 1] - begin_[i]);
   }
   const std::vector<pool_capacity>& rooms() const { return rooms_; }
+  const std::vector<release_times>& releases() const { return releases_; }
   const std::vector<double>& speeds() const { return speeds_; }
 
  private:
@@ -97,7 +106,8 @@ class decision_facts {
   std::vector<run> runs_;           // of all contenders
   std::vector<std::size_t> begin_;  // of each contender's
   std::vector<pool_capacity> rooms_;
-  std::vector<double> speeds_;  // by GPU type
+  std::vector<release_times> releases_;  // by pool; ends of unknown lengths are not known
+  std::vector<double> speeds_;           // by GPU type
 };
 
 /// Jobs in the order in which they are served. A heap whose front is sorted only as far as it is
@@ -141,7 +151,8 @@ class assigner {
         costs_{costs},
         o_{o},
         room_{facts.rooms()},
-        prices_(pools.size()) {}
+        prices_(pools.size()),
+        awaited_(pools.size()) {}
 
   /// `behind`: the prices of all contenders. `keep`: every job that runs keeps its GPUs, or grows
   /// onto GPUs that no other job gets.
@@ -216,12 +227,36 @@ class assigner {
       }
     }
     if (!chosen && x.runs() && stay_mixed(a)) return;
+    if (chosen && !x.runs() && waits(x, runs[*chosen], best)) return;
     if (chosen)
       take(a, *chosen);
     else if (x.options().empty())
       start_mixed(a);
     else
       refused_.insert(x.table);
+  }
+
+  // Is a job that could start with `now` better off with GPUs that running jobs release soon, and
+  // are all others, too? On a busy cluster one GPU is free at a time: a job that took whichever it
+  // is would hold a slow one for long, and a fast one that others gain more by. No wait is longer
+  // than a start settles: a job that has started can be moved from then on. An overdue job has
+  // waited long enough.
+  bool waits(const contender& x, const run& now, double cost) {
+    if (facts_.is_overdue_now(x)) return false;
+    const double max_s = o_.settle_starts * restart_of(c_, *x.job);
+    double first_s = now.time_s;
+    const run* later = nullptr;
+    for (const auto& r : facts_.runs(x)) {
+      if (room_[r.pool].fits(r.gpus)) continue;
+      const auto gpus = r.gpus + awaited_[r.pool], free = room_[r.pool].free();
+      const double wait_s = gpus > free ? facts_.releases()[r.pool].until_s(gpus - free) : infinite;
+      if (wait_s > max_s || wait_s + r.time_s >= first_s) continue;
+      if (wait_s + costs_.of_run(r.time_s, r.weight, prices_[r.pool]) >= cost) continue;
+      first_s = wait_s + r.time_s;
+      later = &r;
+    }
+    if (later) awaited_[later->pool] += later->gpus;
+    return later != nullptr;
   }
 
   void take(assigned& a, std::size_t option) {
@@ -359,7 +394,8 @@ class assigner {
   const job_costs& costs_;
   const troupe_options& o_;
   mutable std::vector<pool_capacity> room_;
-  std::vector<double> prices_;  // of waiting, by pool, for the job that is being served
+  std::vector<double> prices_;          // of waiting, by pool, for the job that is being served
+  std::vector<std::uint32_t> awaited_;  // GPUs that jobs wait for though they could start, by pool
   std::unordered_set<const configuration_table*> refused_;  // order never reaches an output
   std::vector<bool> pinned_;                                // by contender
   std::vector<assigned> out_;

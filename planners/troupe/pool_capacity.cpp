@@ -1,6 +1,7 @@
 #include "planners/troupe/pool_capacity.hpp"
 
 #include <algorithm>
+#include <limits>
 
 namespace troupe::planners {
 
@@ -49,6 +50,16 @@ void pool_capacity::add(std::uint32_t gpus, int sign) {
     left_[k] -= sign * std::int64_t{blocks};
     taken_[k] += sign * std::int64_t{blocks};
   }
+}
+
+void release_times::sort() {
+  std::ranges::sort(all_, {}, &release::after_s);
+  for (std::size_t i = 1; i < all_.size(); ++i) all_[i].gpus += all_[i - 1].gpus;
+}
+
+double release_times::until_s(std::uint32_t gpus) const {
+  const auto at = std::ranges::lower_bound(all_, gpus, {}, &release::gpus);
+  return at == all_.end() ? std::numeric_limits<double>::infinity() : at->after_s;
 }
 
 }  // namespace troupe::planners
