@@ -70,7 +70,7 @@ small_case random_case(std::uint64_t seed) {
       o.gpus = o.how.gpus();
       if (t.pools.empty() || t.pools.back() != o.pool) t.pools.push_back(o.pool);
     }
-    if (r.chance(0.3)) j.submitted_s = x.now_s - double(r.below(4 * 86'400));
+    if (r.chance(0.7)) j.submitted_s = x.now_s - double(r.below(r.chance(0.5) ? 4 * 86'400 : 100));
     contender c{&j, &t, double(spec.iterations) * spec.global_batch, 0, {}, 0};
     if (!t.options.empty() && r.chance(0.5)) {  // it runs
       const auto k = r.below(t.options.size());
