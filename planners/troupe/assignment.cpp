@@ -68,9 +68,9 @@ class decision_facts {
       for (std::size_t i = 0; i < x.options().size(); ++i) {
         const auto& option = x.options()[i];
         const bool unchanged = x.runs() && i == x.present;
-        runs_.push_back(
-            {x.samples_left / option.how.samples_per_s + (unchanged ? x.start_left_s : start_s),
-             option.weight, option.pool, option.gpus});
+        runs_.push_back({x.samples_left_on(option) / option.how.samples_per_s +
+                             (unchanged ? x.start_left_s : start_s),
+                         option.weight, option.pool, option.gpus});
       }
     }
     begin_.push_back(runs_.size());

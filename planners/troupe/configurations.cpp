@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "planners/cost/guesses.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/cost/stage_time.hpp"
 #include "planners/plans/bounds.hpp"
@@ -97,6 +98,7 @@ std::vector<configuration> configurations_in(const cluster& c, const std::vector
   const auto& job = *j.spec;
   const auto max = max_of_type(c, job, pools[p].gpu);
   const program_speeds speeds{c, j};
+  const bool guess = rests_on_guess(job, c.gpus[pools[p].gpu]);
   double best = 0;
   std::vector<configuration> out;
   for (const auto gpus : counts_of(pools[p])) {
@@ -106,7 +108,7 @@ std::vector<configuration> configurations_in(const cluster& c, const std::vector
     if (stages && (!how || stages->samples_per_s > how->samples_per_s)) how = std::move(stages);
     if (!how || !(how->samples_per_s >= best * min_gain)) continue;
     best = how->samples_per_s;
-    out.push_back({p, std::move(*how), speed * gpus, gpus});
+    out.push_back({p, std::move(*how), speed * gpus, gpus, guess});
   }
   return out;
 }

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "planners/cluster/queue_order.hpp"
+#include "planners/cost/guesses.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/exact_gpus.hpp"
@@ -247,6 +248,17 @@ class troupe_policy : public queue_policy {
     return to_contenders(s, pools, jobs);
   }
 
+  /// See contender. GPUs of types that were measured alike with guessed ones say that it is the job
+  /// that is slower than expected.
+  static double guess_slowdown(const cluster& c, const job_view& j) {
+    const double slowdown = measured_slowdown(j);
+    if (slowdown == 1) return 1;
+    const bool guess = std::ranges::all_of(j.where, [&](const node_share& share) {
+      return rests_on_guess(*j.spec, c.gpu_of(share.node));
+    });
+    return guess ? slowdown : 1;
+  }
+
   std::vector<contender> to_contenders(const snapshot& s, const std::vector<gpu_pool>& pools,
                                        const std::vector<const job_view*>& jobs) const {
     const auto then = s.at_change();
@@ -260,6 +272,7 @@ class troupe_policy : public queue_policy {
       x.table = &cache_.of(s.cluster, pools, j);
       x.samples_left = samples_left(then, j);
       if (j.where.empty()) continue;
+      x.guess_slowdown = guess_slowdown(s.cluster, j);
       x.start_left_s = std::max(0.0, j.started_s + start_of(s.cluster, j) - then.now_s);
       x.present = present_option(x.options(), pool_of, j);
     }

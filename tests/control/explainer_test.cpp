@@ -380,3 +380,32 @@ TEST_CASE("a job that has ended, is stopping or is unknown is described in a sen
     CHECK(k.explained().placement.empty());
   }
 }
+
+TEST_CASE("the plans of a waiting job are said to rest on guesses, until its speed is measured") {
+  known_state k;
+  k.c.gpus[1].source = "efficiency: assumed";
+  k.c.gpus[1].kernel_us = 50;
+  auto s = k.spec();
+  s.elastic.emplace();
+  k.submit(s);
+  const auto said = [&] { return k.explained().guesses.value_or(std::vector<std::string>{}); };
+  CHECK(said().empty());
+  auto how = a_plan(1, 30, 10);
+  how.gpu_types = {0, 1};
+  k.plan_for({how});
+  REQUIRE(said().size() == 1);
+  CHECK_THAT(said()[0], Catch::StartsWith("the speed of A100-80GB is a guess"));
+  how.gpu_types = {0};
+  k.plan_for({how});
+  CHECK(said().empty());
+  // It has GPUs of the type: what else its plans may have does not matter.
+  how.gpu_types = {0, 1};
+  k.plan_for({how});
+  k.grant(how, {{2, 0, {0}}});
+  CHECK(said().size() == 1);
+  job_progress p;
+  p.job = p.lease = 1;
+  p.iteration_s = 2;
+  k.progress[1] = p;
+  CHECK(said().empty());
+}

@@ -5,6 +5,7 @@
 
 #include "formats/load/load.hpp"
 #include "formats/parse/csv.hpp"
+#include "harness/published_columns.hpp"
 #include "harness/published_runs.hpp"
 
 // Readers of the other forms of published runs (tests/planners/published/README.md), which name a
@@ -23,10 +24,6 @@ struct named_model {
   bool experts = false;
 };
 using named_models = std::map<std::string, named_model, std::less<>>;
-
-std::uint32_t count(csv_reader& csv, std::string_view column, double low = 1) {
-  return static_cast<std::uint32_t>(csv.whole(column, {low, 1e6}));
-}
 
 expected<named_models> load_models(const std::filesystem::path& file) {
   const auto content = formats::read_text(file);
@@ -54,12 +51,15 @@ expected<named_models> load_models(const std::filesystem::path& file) {
   return out;
 }
 
-/// The GPU's links: NVLink of its generation inside a node, a card of 400 Gbit/s for each GPU.
+/// The GPU's links: NVLink of its generation inside a node, if it is a type with NVLink, and a card
+/// of 400 Gbit/s for each GPU.
 void set_links(published_run& r) {
   const auto is = [&](std::string_view name) { return r.gpu.starts_with(name); };
-  const auto* intra = is("B200") || is("GB") ? "nvlink5"
-                      : is("H") || is("GH")  ? "nvlink4"
-                                             : "pcie4";
+  const auto* intra = r.gpu.find("PCIe") != std::string::npos ? "pcie4"
+                      : is("B200") || is("GB")                ? "nvlink5"
+                      : is("H") || is("GH")                   ? "nvlink4"
+                      : is("A100") || is("A800")              ? "nvlink"
+                                                              : "pcie4";
   r.intra = *std::ranges::find(formats::known_links(), intra, &link::name);
   r.inter = {"inter", 400.0 * r.gpus_per_node, 5};
   if (is("GB")) r.domain_nodes = 18;  // GB200 NVL72: 72 GPUs
@@ -83,12 +83,15 @@ published_run read_layout(csv_reader& csv, const named_models& models) {
   r.source = is_mlperf ? "mlperf" : "megatron-bridge", r.set = "held";
   r.gpu = std::string{csv.field("gpu")};
   r.gpus_per_node = count(csv, "gpus_per_node");
-  const auto gpus = count(csv, "gpus");
-  r.nodes = gpus / r.gpus_per_node;
+  const auto gpus = count(csv, "gpus"), of_a_node = std::max(1U, r.gpus_per_node);
+  r.nodes = gpus / of_a_node;
   set_links(r);
   set_model(csv, r, models, is_mlperf ? "llama-3.1-405b" : std::string{csv.field("model")});
-  r.precision = std::string{csv.field("precision")};
-  if (r.precision == "mxfp8") r.precision = "fp8";  // scales by block: the same products
+  // The products of mxfp8, with scales by block, are those of fp8.
+  if (csv.field("precision") == "mxfp8")
+    r.precision = "fp8";
+  else
+    r.precision = word(csv, "precision", precisions);
   r.checkpointing = "none", r.kernels = "flash", r.overlap = true;
   r.data = count(csv, "data"), r.tensor = count(csv, "tensor"), r.pipeline = count(csv, "pipeline");
   r.virtual_stages = count(csv, "virtual"), r.context = count(csv, "context");
@@ -96,14 +99,18 @@ published_run read_layout(csv_reader& csv, const named_models& models) {
   r.microbatches = count(csv, "microbatches"), r.rows = count(csv, "rows");
   r.iteration_s = csv.number("step_s", {0, 1e9, true});
   r.note = std::string{csv.field(is_mlperf ? "system" : "release")};
-  if (const auto used = std::uint64_t{r.data} * r.tensor * r.pipeline * r.context; used != gpus)
-    csv.fail("gpus", "found {}, expected data x tensor x pipeline x context ({})", gpus, used);
+  if (gpus % of_a_node != 0)
+    csv.fail("gpus", "found {}, expected a multiple of gpus_per_node ({})", gpus, r.gpus_per_node);
+  check_run(csv, r);
   return r;
 }
 
 /// FSDP2 in PyTorch with FlashAttention: weights and optimizer sharded, recomputed block by block.
 /// Reinforcement learning computes the head in chunks; fine-tuning has the whole logits.
 published_run read_prime_rl(csv_reader& csv, const named_models& models) {
+  static const std::vector<std::string> kinds{"sft", "rl"};
+  static const std::vector<std::string> recomputations{"none", "full", "offload"};
+  static const std::vector<std::string> outcomes{"ran", "failed", "out_of_memory"};
   published_run r;
   r.source = "prime-rl", r.set = "held", r.gpu = std::string{csv.field("gpu")};
   r.gpus_per_node = r.data = count(csv, "gpus");
@@ -111,14 +118,15 @@ published_run read_prime_rl(csv_reader& csv, const named_models& models) {
   set_links(r);
   set_model(csv, r, models, std::string{csv.field("model")});
   r.precision = "mixed", r.kernels = "sdpa", r.zero = 3;
-  r.chunked_loss = csv.field("kind") == "rl";
+  r.chunked_loss = word(csv, "kind", kinds) == "rl";
   r.lora_rank = count(csv, "lora_rank", 0);
-  r.checkpointing = std::string{csv.field("recompute")};
+  r.checkpointing = word(csv, "recompute", recomputations);
   if (r.checkpointing == "offload" && r.why_not.empty())
     r.why_not = "blocks' inputs on the host: no formula has them";
   r.microbatches = count(csv, "microbatches"), r.rows = count(csv, "rows");
-  r.outcome = std::string{csv.field("outcome")};
+  r.outcome = word(csv, "outcome", outcomes);
   r.note = fmt::format("{} {}", csv.field("kind"), csv.field("date"));
+  if (r.why_not.empty()) check_run(csv, r);
   if (r.outcome != "ran") return r;
   r.iteration_s = csv.number("step_s", {0, 1e9, true});
   r.peak_bytes = csv.number("peak_gib", {0, 1e4, true}) * (1 << 30);
@@ -165,6 +173,7 @@ expected<std::vector<published_run>> load_any_runs(const std::filesystem::path& 
   std::vector<published_run> out;
   while (csv.next())
     out.push_back(what == form::layouts ? read_layout(csv, *named) : read_prime_rl(csv, *named));
+  if (out.empty()) found.add(csv.line(), "", "found no rows, expected some below the header");
   if (!found.good()) return found.result();
   return out;
 }

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "formats/parse/csv.hpp"
+#include "harness/published_columns.hpp"
 #include "messages/admission/admission.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/model/declared_memory.hpp"
@@ -19,26 +20,9 @@ namespace {
 
 using formats::csv_reader;
 
-std::uint32_t count(csv_reader& csv, std::string_view column, double low = 1) {
-  return static_cast<std::uint32_t>(csv.whole(column, {low, 1e6}));
-}
-
 /// A column that may be absent, or its default.
 std::uint32_t count_or(csv_reader& csv, std::string_view column, std::uint32_t otherwise) {
   return csv.has(column) ? count(csv, column, 0) : otherwise;
-}
-
-std::string text(csv_reader& csv, std::string_view column) {
-  return std::string{csv.field(column)};
-}
-
-/// One of the words that files may have there.
-std::string word(csv_reader& csv, std::string_view column, std::span<const std::string> known) {
-  const auto found = text(csv, column);
-  if (std::ranges::find(known, found) == known.end())
-    csv.fail(column, "found '{}', expected one of them{}", formats::shown(found),
-             formats::hint(found, known));
-  return found;
 }
 
 /// family to vocabulary.
@@ -60,18 +44,6 @@ const std::vector<std::string> columns_of_runs{
 const std::vector<std::string> more_columns_of_runs{"kv_heads",  "head_width",   "tied_head",
                                                     "context",   "overlap",      "chunked_loss",
                                                     "lora_rank", "nvlink_domain"};
-
-/// Refuses a row whose columns contradict each other.
-void check_run(csv_reader& csv, const published_run& r) {
-  const auto gpus = std::uint64_t{r.gpus_per_node} * r.nodes;
-  const auto used = std::uint64_t{r.data} * r.tensor * r.pipeline * r.context;
-  if (gpus != used)
-    csv.fail("data",
-             "{} data x {} tensor x {} pipeline x {} context are {} GPUs, expected the {} of {} "
-             "nodes",
-             r.data, r.tensor, r.pipeline, r.context, used, gpus, r.nodes);
-  if (const auto bad = admission::objection_to(r.model)) csv.fail(bad->key, "{}", bad->problem);
-}
 
 published_run read_run(csv_reader& csv) {
   static const std::vector<std::string> sets{"fit", "held", "ratio"};
@@ -127,6 +99,7 @@ expected<std::vector<Row>> load_rows(const std::filesystem::path& file, Row (*re
   csv.expect(required, optional);
   std::vector<Row> out;
   while (csv.next()) out.push_back(read(csv));
+  if (out.empty()) found.add(csv.line(), "", "found no rows, expected some below the header");
   if (!found.good()) return found.result();
   return out;
 }
@@ -153,6 +126,27 @@ expected<double> predicted_pipeline_s(const published_run& r, const cluster& c) 
 }
 
 }  // namespace
+
+void check_run(csv_reader& csv, const published_run& r) {
+  constexpr std::uint64_t max_batch = 1'000'000'000;
+  const auto gpus = std::uint64_t{r.gpus_per_node} * r.nodes;
+  const auto used = std::uint64_t{r.data} * r.tensor * r.pipeline * r.context;
+  if (gpus != used)
+    csv.fail("data",
+             "{} data x {} tensor x {} pipeline x {} context are {} GPUs, expected the {} of {} "
+             "nodes",
+             r.data, r.tensor, r.pipeline, r.context, used, gpus, r.nodes);
+  // No product of three columns is beyond 64 bits.
+  if (const auto batch = std::uint64_t{r.data} * r.microbatches * r.rows; batch > max_batch)
+    csv.fail("microbatches", "{} data x {} micro-batches x {} rows are {}, expected at most {}",
+             r.data, r.microbatches, r.rows, batch, max_batch);
+  if (r.virtual_stages > 1 && r.pipeline == 1)
+    csv.fail("virtual", "found {}, expected 1 where pipeline is 1", r.virtual_stages);
+  if (std::uint64_t{r.pipeline} * r.virtual_stages > 2 * r.model.layers)
+    csv.fail("pipeline", "found {} stages x {} virtual, expected at most two a layer of {}",
+             r.pipeline, r.virtual_stages, r.model.layers);
+  if (const auto bad = admission::objection_to(r.model)) csv.fail(bad->key, "{}", bad->problem);
+}
 
 expected<std::vector<published_run>> load_published_runs(const std::filesystem::path& file) {
   return load_rows(file, read_run, columns_of_runs, more_columns_of_runs);

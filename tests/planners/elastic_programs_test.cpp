@@ -178,6 +178,28 @@ TEST_CASE("a speed is measured, else the file's, else the estimate times the nea
   CHECK(program_speeds(c, j).rate_of(shape(8), a, 10) == 8 * estimated(0, 8));
 }
 
+TEST_CASE("a speed that was measured where the estimate is a guess corrects other guesses alone") {
+  auto c = two_types();
+  sample::add_nodes(c, sample::rtx2080ti, 1, 4);
+  for (auto& gpu : c.gpus) gpu.kernel_us = 50;
+  const auto name = [&](gpu_index g) { return c.gpus[g].name; };
+  const auto speed_of = [&](gpu_index measured, gpu_index asked) {
+    elastic e;
+    e.rates = {{name(measured), 1, 0, 0}};
+    e.rates[0].samples_per_s = estimated_rate(c, program(), e.rates[0]) / 4;
+    return program_speeds{c, elastic_view(e)}.rate_of(shape(2), name(asked), 10);
+  };
+  CHECK(speed_of(0, 1) == Approx(2.5));
+  c.gpus[0].source = "a data sheet; efficiency: assumed";
+  CHECK(speed_of(0, 0) == Approx(2.5));
+  CHECK(speed_of(0, 1) == 10);
+  CHECK(speed_of(1, 0) == Approx(2.5));
+  c.gpus[2].source = c.gpus[0].source;
+  CHECK(speed_of(0, 2) == Approx(2.5));
+  c.gpus[0].kernel_us = 0;  // whole trainings were measured
+  CHECK(speed_of(0, 1) == Approx(2.5));
+}
+
 TEST_CASE("a measured speed is counted once: in the plans, not as a slowdown") {
   const auto c = two_types();
   auto j = elastic_view();

@@ -215,6 +215,35 @@ TEST_CASE("a job's remaining work follows its last report and its measured slowd
   CHECK(iterations_left(s.view(), j) == 1);
 }
 
+TEST_CASE("a training leaves the type whose speed was a guess when it turns out to be slower") {
+  const auto left = [](bool guess) {
+    auto fast = sample::a100_80, slow = sample::a100_40;
+    fast.source = guess ? "efficiency: assumed" : "efficiency: measured";
+    slow.efficiency = 0.8 * fast.efficiency;
+    fast.kernel_us = slow.kernel_us = 50;
+    cluster c;
+    sample::add_nodes(c, fast, 1, 1);
+    sample::add_nodes(c, slow, 1, 1);
+    played_policy x{c, "troupe"};
+    auto spec = training_of(1'000'000, 8);
+    spec.train->device = "sim";
+    x.s.add(1, spec);
+    x.settle();
+    auto& j = x.s.running.at(1);
+    REQUIRE(c.gpu_of(j.where.front().node).name == fast.name);
+    x.s.now_s += settling_s;
+    has_run(j, x.s.now_s, settling_s);
+    x.settle();
+    CHECK(c.gpu_of(x.s.running.at(1).where.front().node).name == fast.name);
+    auto& now = x.s.running.at(1);
+    now.reported = reported_progress{100, x.s.now_s, 3 * now.iteration_s};
+    x.settle();
+    return c.gpu_of(x.s.running.at(1).where.front().node).name != fast.name;
+  };
+  CHECK(left(true));
+  CHECK_FALSE(left(false));  // it is the job that is slow, wherever it is
+}
+
 TEST_CASE("under a baseline a training across GPU types starts, and runs to its end there") {
   for (const auto name : {"frenzy", "opportunistic", "fcfs", "sia", "gandiva", "gavel",
                           "gavel-fair", "elasticflow", "elasticflow-ls"}) {

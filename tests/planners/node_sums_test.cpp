@@ -279,6 +279,21 @@ TEST_CASE("No policy gives a job more L40S than make it faster by nccl-tests' ta
   CHECK(started > 15);
 }
 
+TEST_CASE("Plans of several GPUs on PCIe rest on a guess wherever they run, those of one do not") {
+  auto c = l40s_node(link_named("pcie4"));
+  const auto job = gpt2_xl();
+  plan one, two;
+  one.gpu_types = two.gpu_types = {0};
+  two.data_parallel = 2;
+  CHECK(guesses_of(c, job, std::vector{one}, {}).empty());
+  const auto said = guesses_of(c, job, std::vector{one, two}, {});
+  REQUIRE(said.size() == 1);
+  CHECK(said == guesses_of(c, job, {{0, 4}}));
+  CHECK(guesses_of(c, job, std::vector{two}, {{0, 2}}) == said);
+  c.nodes[0].intra.group_rates = {{2, 100, 5}};
+  CHECK(guesses_of(c, job, std::vector{two}, {}).empty());
+}
+
 TEST_CASE("All-reduces on PCIe are called a guess until they are measured") {
   auto c = l40s_node(link_named("pcie4"));
   const auto job = gpt2_xl();

@@ -49,6 +49,7 @@ class job_explainer {
   std::string summary_of_waiting(const job_record& j, const policy_view& by_policy) const;
   std::vector<considered_plan> plans_considered(const job_record& j,
                                                 const policy_view& by_policy) const;
+  std::vector<std::string> guesses_of(const job_record& j) const;
   std::vector<std::string> placement_of(const job_record& j) const;
 
   sources s_;

@@ -176,13 +176,10 @@ json plan_document(const cluster& c, const job_spec& job, const plan& p) {
           {"stages", stages}};
 }
 
-/// Types of the plans shown, ranked by speeds that are guesses among them.
+/// The speeds by which the plans shown are ranked.
 std::vector<std::string> guesses_of(const cluster& c, const job_spec& job, const answer& a) {
-  if (is_serving(job)) return {};
-  std::vector<gpu_index> types;
-  for (const auto& share : a.where) types.push_back(c.nodes[share.node].gpu);
-  for (const auto& p : a.plans) types.insert(types.end(), p.gpu_types.begin(), p.gpu_types.end());
-  return planners::guesses_of(c, job, types, a.where);
+  return is_serving(job) ? std::vector<std::string>{}
+                         : planners::guesses_of(c, job, a.plans, a.where);
 }
 
 /// A decoder's memory by purpose, in bytes.
