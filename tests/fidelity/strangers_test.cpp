@@ -53,7 +53,8 @@ row run_with(const row& other = {}) {
 
 std::string line_of(const row& r, const std::vector<std::string>& order, const char* end) {
   std::string out;
-  for (const auto& column : order) out += (out.empty() ? "" : ",") + r.at(column);
+  for (const auto& column : order) out += r.at(column) + ",";
+  out.pop_back();
   return out + end;
 }
 
@@ -152,7 +153,10 @@ TEST_CASE("a stranger's file without a column, or without rows, is refused by it
   more.back() = "source";
   judged{file_of({run_with()}, more)}.check_refused(1, "duplicate column 'source'");
   judged{file_of({})}.check_refused(1, "found no rows");
-  judged{""}.check_refused(0, "no header line");
+  judged{"# nothing else\n"}.check_refused(1, "no header line");
+  const judged empty{""};
+  CHECK(empty.result.status == 2);
+  CHECK(empty.result.said == empty.in / "mine.csv" + ": the file is empty\n");
 }
 
 TEST_CASE("a stranger's field that is no number or word of its column is refused by its line") {
@@ -176,6 +180,7 @@ TEST_CASE("a stranger's field that is no number or word of its column is refused
       {"zero", "4", "zero: found '4'"},
       {"data", "2", "data: 2 data x 1 tensor"},
       {"heads", "11", "heads: "},
+      {"heads", "x", "heads: found 'x'"},
       {"rows", "1000000", ""},  // as many as may be
       {"virtual", "2", "virtual: found 2, expected 1 where pipeline is 1"},
   };
