@@ -5,6 +5,8 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "cli/program.hpp"
 #include "runtime/host/wait.hpp"
@@ -120,7 +122,8 @@ TEST_CASE("keys of a chat reach the template of a real server, and its parts the
     INFO(a.body);
     REQUIRE(a.status == 200);
     std::string text;
-    for (const auto& t : a.document().at("tokens")) text += static_cast<char>(t.get<int>());
+    for (const auto t : a.document().at("tokens").get<std::vector<int>>())
+      text += static_cast<char>(t);
     // Its answer's prompt has as many.
     const auto chat = s.ask("/v1/chat/completions", body);
     CHECK(chat.document().at("usage").at("prompt_tokens") == text.size());
