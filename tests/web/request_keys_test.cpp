@@ -237,7 +237,7 @@ constexpr asking_key of_llama_cpp[] = {
     {R"("thinking_forced_open": true)"},
 };
 
-// Of transformers, and of servers that have copied its names or each other's.
+// Those of transformers, and of servers that have copied its names or each other's.
 constexpr asking_key of_others[] = {
     {R"("bad_words_ids": [[1]])"},    {R"("suppress_tokens": [1])"},
     {R"("forced_bos_token_id": 1)"},  {R"("forced_eos_token_id": 1)"},

@@ -396,7 +396,7 @@ TEST_CASE("further names of a model are models of one generator, whose pages cou
         "troupe_prompt_positions_total{source=\"computed\"} 150",
         "troupe_prompt_positions_total{source=\"cached\"} 256"})
     CHECK_THAT(metrics, Contains(line));
-  // What its cache has room for is less than the model's context.
+  // Its cache has room for less than the model's context.
   const auto listed = fixture::document(f.ask(fixture::get("/v1/models/third")));
   CHECK(listed.at("max_model_len") == 128);
 }
