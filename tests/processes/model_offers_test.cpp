@@ -1,11 +1,13 @@
 #include "web/front/model_offers.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <future>
 #include <mutex>
 
 #include "harness/scratch.hpp"
 #include "processes/fixture.hpp"
+#include "runtime/host/log.hpp"
 #include "runtime/host/wait.hpp"
 #include "web/http/http_client.hpp"
 #include "web/http/http_server.hpp"
@@ -163,4 +165,53 @@ TEST_CASE("a model that is cancelled is 404, what it is asked for ends, and its 
   CHECK(a.status == 200);
   CHECK(a.body.find("\"token_ids\":[8,9]") != std::string::npos);
   CHECK(f.ask("/metrics").body.find("name-") == std::string::npos);
+}
+
+TEST_CASE("choices that a model's decoders can never hold are 400 at a front, those of later 429") {
+  const scratch dir;
+  front_by_hand f;
+  write_folder(dir / "a", 300);
+  f.serve("a", dir / "a", 1);
+  REQUIRE(f.offers_with("a", 300));
+  const auto asked = [&](const std::string& rest) {
+    return f.ask("/v1/completions", R"({"model": "a", "max_tokens": 2, )" + rest + "}");
+  };
+  const auto has_retry_after = [](const web::client_answer& a) {
+    return std::ranges::any_of(a.fields, [](const auto& field) {
+      return field.first == "Retry-After" || field.first == "retry-after";
+    });
+  };
+  // Its decoders hold eight.
+  for (const std::string rest :
+       {R"("prompt": [7], "n": 9)", R"("prompt": [[1], [2], [3]], "n": 3)"}) {
+    const auto never = asked(rest);
+    CHECK(never.status == 400);
+    CHECK_FALSE(has_retry_after(never));
+  }
+  f.view.models["a"].running = 3, f.view.models["a"].waiting = 2;
+  f.look();
+  const auto later = asked(R"("prompt": [7], "n": 4)");
+  CHECK(later.status == 429);
+  CHECK(has_retry_after(later));
+}
+
+TEST_CASE("a front's log names each setting of generation_config.json that is not applied") {
+  const scratch dir;
+  front_by_hand f;
+  std::mutex mutex;
+  std::string lines;
+  runtime::set_log_sink([&](runtime::log_level, std::string_view line) {
+    const std::lock_guard hold{mutex};
+    lines += std::string{line} + "\n";
+  });
+  write_folder(dir / "a", 300);
+  std::ofstream{dir / "a/generation_config.json"}
+      << R"({"suppress_tokens": [65], "max_new_tokens": 4, "temperature": 0.5})";
+  f.serve("a", dir / "a", 1);
+  CHECK(f.offers_with("a", 300));
+  runtime::set_log_sink({});
+  const std::lock_guard hold{mutex};
+  CHECK_THAT(lines,
+             Catch::Contains("key=suppress_tokens") && Catch::Contains("key=max_new_tokens"));
+  CHECK(lines.find("key=temperature") == std::string::npos);
 }

@@ -197,6 +197,27 @@ TEST_CASE("a node that ends lets its decoder complete the streams that have begu
   CHECK(by != node);
 }
 
+TEST_CASE("a front that ends writes the streams that have begun to their ends") {
+  serving_cluster c{{"only"}};
+  constexpr std::uint64_t count = 16;
+  streams all{c.url, count};
+  REQUIRE(runtime::wait_until([&] { return all.begun() == count; }, long_s, 0.01));
+  REQUIRE(all.ended() == 0);
+  REQUIRE(::kill(c.cluster->id("front-1"), SIGTERM) == 0);
+  all.join();
+  for (std::uint64_t i = 0; i < count; ++i) {
+    INFO("stream " << i);
+    INFO((all[i] ? std::string{} : all[i].error().text));
+    REQUIRE(all[i]);
+    CHECK(all[i]->at("completion_tokens") == new_tokens);
+  }
+  CHECK(all[0]->at("tokens").dump() == alone(0).at("tokens").dump());
+  std::vector<cli::ended_process> ended;
+  REQUIRE(runtime::wait_until([&] { return !(ended = c.cluster->ended()).empty(); }, long_s, 0.05));
+  CHECK(ended[0].name == "front-1");
+  CHECK(ended[0].status == 0);
+}
+
 TEST_CASE("a front says which tokens its decoder had cached, and counts them") {
   const serving_cluster c{{"only"}};
   const cli::json asked{{"model", "scribe"}, {"prompt", std::string(200, 'a')}, {"max_tokens", 2}};

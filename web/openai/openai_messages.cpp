@@ -34,6 +34,9 @@ class message_reader {
     for (const char* key : {"function_call", "audio", "refusal"})
       if (const auto* v = find(key); v && !v->empty() && *v != "")
         return invalid(at_ + "." + key, "is not supported");
+    // Mistral's and DeepSeek's servers continue such a message.
+    if (const auto* v = find("prefix"); v && *v != false)
+      return invalid(at_ + ".prefix", "is not supported: expected 'continue_final_message'");
     auto ok = read_calls();
     if (ok) ok = read_content();
     if (ok) ok = read_further();
