@@ -206,6 +206,7 @@ planners::snapshot scheduler_state::policy_snapshot() {
                        unions_};
   s.changed_s = changed_s_ + state_->journal_ahead_s;
   s.arrivals = arrivals_;
+  s.shared_cluster = state_->cluster;
   return s;
 }
 
