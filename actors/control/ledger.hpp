@@ -204,7 +204,7 @@ class ledger {
   struct attempt_over {
     double at_s = 0, gpu_s = 0;
   };
-  void close(const lease_record& lease, attempt_over at);
+  void close(lease_record lease, attempt_over at);
   void close_job(job_record j, lease_record l, attempt_over at, std::uint64_t done);
   void close_members(const job_record& of_union, const lease_record& l, attempt_over at);
   static void end_attempt(job_record& j, const lease_record& l, attempt_over at);

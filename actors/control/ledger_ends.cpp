@@ -118,7 +118,7 @@ expected<void> ledger::on(const part_ended& e) {
     l.word = end_word::finished;
     l.detail.clear();
   }
-  close(l, {e.at_s, gpu_s});
+  close(std::move(l), {e.at_s, gpu_s});
   leases_.erase(e.lease);
   return {};
 }
@@ -133,10 +133,11 @@ std::uint64_t ledger::done_after(const job_record& j, const lease_record& l) {
   return j.iterations_done + std::min(l.iterations, limit - std::min(limit, j.iterations_done));
 }
 
-void ledger::close(const lease_record& l, attempt_over at) {
-  const auto j = jobs_.at(l.granted.job);
-  if (j.members) return close_members(j, l, at);
-  close_job(j, l, at, done_after(j, l));
+void ledger::close(lease_record l, attempt_over at) {
+  const auto& known = jobs_.at(l.granted.job);
+  if (known.members) return close_members(job_record{known}, l, at);
+  const auto done = done_after(known, l);
+  close_job(known, std::move(l), at, done);
 }
 
 /// A union is over with its lease, whatever the reason: each member that has not left waits again

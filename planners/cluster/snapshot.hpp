@@ -105,6 +105,9 @@ struct snapshot {
   /// The cluster once more, if its owner shares it: who keeps this knows without a comparison that
   /// the next snapshot is of the same one.
   std::shared_ptr<const troupe::cluster> shared_cluster{};
+  /// No job of the lists, unions aside, is a program or a decoder, or left to others by the policy
+  /// (policy::places); false: one may be, and who wants to know looks through the lists.
+  bool all_plain = false;
 
   /// The same at the time of its last change: work left then does not shrink between two changes,
   /// and decisions that depend on it do not either.

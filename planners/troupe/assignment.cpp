@@ -29,17 +29,18 @@ struct service_rank {
   std::int32_t priority = 0;
   bool overdue = false;
   double work = 0;  // seconds of a GPU of the fastest type
+  job_id id = 0;
   const contender* who = nullptr;
 
   service_rank(const contender& x, double now_s, const troupe_options& o)
       : priority{x.job->spec->priority},
         overdue{is_overdue(x, now_s, o)},
         work{x.work()},
+        id{x.job->id},
         who{&x} {}
   /// Is it served later?
   bool operator<(const service_rank& b) const {
-    return std::tuple(priority, overdue, b.work, b.who->job->id) <
-           std::tuple(b.priority, b.overdue, work, who->job->id);
+    return std::tie(priority, overdue, b.work, b.id) < std::tie(b.priority, b.overdue, work, id);
   }
 };
 
@@ -93,8 +94,8 @@ class decision_facts {
   const std::vector<double>& speeds() const { return speeds_; }
 
  private:
-  /// Of this thread. A list that is freed after each decision costs more than the decision's use
-  /// of it: malloc gives its pages back.
+  /// This thread's. A list that is freed after each decision costs more than the decision's use of
+  /// it: malloc gives its pages back.
   static std::vector<run>& kept_memory() {
     thread_local std::vector<run> memory;
     return memory;
@@ -115,7 +116,7 @@ class decision_facts {
   const contender* first_;
   std::vector<service_rank> ranks_;
   std::vector<char> settling_;
-  static constexpr std::size_t not_made = -1;
+  static constexpr auto not_made = std::numeric_limits<std::size_t>::max();
   mutable std::vector<run> runs_;
   mutable std::vector<std::size_t> begin_;  // of each contender's
   std::vector<pool_capacity> rooms_;
