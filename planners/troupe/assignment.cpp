@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory_resource>
 #include <numeric>
 #include <queue>
 #include <ranges>
 #include <span>
 #include <tuple>
 #include <unordered_set>
+#include <utility>
 
 #include "planners/plans/mixed_plan.hpp"
 #include "planners/policy/elastic_jobs.hpp"
@@ -52,6 +54,35 @@ struct run {
   std::uint32_t pool = 0, gpus = 0;
 };
 
+/// The memory of a decision's lists, which end with it; it keeps its size for the thread's next
+/// one. These lists are long, and malloc would sort its free pieces for each of them.
+class decision_memory {
+ public:
+  decision_memory() = default;
+  ~decision_memory() { kept() = std::move(bytes_); }
+  decision_memory(const decision_memory&) = delete;
+  decision_memory& operator=(const decision_memory&) = delete;
+
+  std::pmr::memory_resource* get() { return &lists_; }
+
+ private:
+  static constexpr std::size_t size = std::size_t{1} << 18;
+  static std::vector<std::byte>& kept() {
+    thread_local std::vector<std::byte> bytes;
+    return bytes;
+  }
+  static std::vector<std::byte> taken() {
+    auto bytes = std::exchange(kept(), {});
+    bytes.resize(size);
+    return bytes;
+  }
+  std::vector<std::byte> bytes_ = taken();
+  std::pmr::monotonic_buffer_resource lists_{bytes_.data(), bytes_.size()};
+};
+
+template <class T>
+using list = std::pmr::vector<T>;
+
 /// The facts that both assignments of a decision start from, by contender.
 class decision_facts {
  public:
@@ -68,20 +99,15 @@ class decision_facts {
       settling_.push_back(is_settling(c, x, now_s, o));
       options += x.table->figures.size();
     }
-    std::swap(runs_, kept_memory());
-    runs_.clear();
     runs_.reserve(options);  // spans of it stay valid
     rooms_.reserve(pools.size());
     for (const auto& p : pools) rooms_.emplace_back(p, free);
   }
 
-  ~decision_facts() { std::swap(runs_, kept_memory()); }
-  decision_facts(const decision_facts&) = delete;
-  decision_facts& operator=(const decision_facts&) = delete;
-
   std::size_t index(const contender& x) const { return static_cast<std::size_t>(&x - first_); }
   std::size_t contenders() const { return ranks_.size(); }
-  const std::vector<service_rank>& ranks() const { return ranks_; }
+  const list<service_rank>& ranks() const { return ranks_; }
+  std::pmr::memory_resource* memory() const { return memory_.get(); }
   bool is_settling_now(const contender& x) const { return settling_[index(x)]; }
   /// Its options' runs, in their order. Made when they are first asked for: nobody asks for those
   /// of jobs that are left alone, and of those that wait when the GPUs are gone.
@@ -94,12 +120,6 @@ class decision_facts {
   const std::vector<double>& speeds() const { return speeds_; }
 
  private:
-  /// This thread's. A list that is freed after each decision costs more than the decision's use of
-  /// it: malloc gives its pages back.
-  static std::vector<run>& kept_memory() {
-    thread_local std::vector<run> memory;
-    return memory;
-  }
   std::size_t add_runs(const contender& x) const {
     const auto begin = runs_.size();
     const double start_s = restart_of(c_, *x.job) * (x.runs() ? o_.stop_cost : 1);
@@ -114,11 +134,12 @@ class decision_facts {
   const cluster& c_;
   const troupe_options& o_;
   const contender* first_;
-  std::vector<service_rank> ranks_;
-  std::vector<char> settling_;
+  mutable decision_memory memory_;
+  list<service_rank> ranks_{memory()};
+  list<char> settling_{memory()};
   static constexpr auto not_made = std::numeric_limits<std::size_t>::max();
-  mutable std::vector<run> runs_;
-  mutable std::vector<std::size_t> begin_;  // of each contender's
+  mutable list<run> runs_{memory()};
+  mutable list<std::size_t> begin_{memory()};  // of each contender's
   std::vector<pool_capacity> rooms_;
   std::vector<double> speeds_;  // by GPU type
 };
@@ -127,7 +148,7 @@ class decision_facts {
 /// read: GPUs are gone long before a long queue is.
 class service_order {
  public:
-  explicit service_order(std::vector<service_rank> all) : all_{std::move(all)} {
+  explicit service_order(const decision_facts& facts) : all_{facts.ranks(), facts.memory()} {
     std::make_heap(all_.begin(), all_.end());
     heap_size_ = all_.size();
   }
@@ -144,7 +165,7 @@ class service_order {
   }
 
  private:
-  std::vector<service_rank> all_;
+  list<service_rank> all_;
   std::size_t heap_size_ = 0;  // elements behind it are sorted, the first job last
 };
 
@@ -172,7 +193,8 @@ class assigner {
                                waiting_prices behind, bool keep) && {
     pinned_.assign(contenders.size(), false);
     out_.reserve(contenders.size());
-    std::vector<service_rank> settling;
+    list<service_rank> settling{facts_.memory()};
+    settling.reserve(contenders.size());
     for (const auto& rank : facts_.ranks())
       if (rank.who->runs() && (keep || facts_.is_settling_now(*rank.who))) settling.push_back(rank);
     if (!keep) std::sort(settling.rbegin(), settling.rend());  // else there is room for all
@@ -345,8 +367,10 @@ class assigner {
                                      : room.fits(next.gpus);
   }
 
-  std::priority_queue<change> best_changes() const {
-    std::priority_queue<change> changes;
+  using change_queue = std::priority_queue<change, list<change>>;
+
+  change_queue best_changes() const {
+    change_queue changes{std::less<change>{}, list<change>{facts_.memory()}};
     for (std::size_t i = 0; i < out_.size(); ++i)
       if (const auto x = best_change(i)) changes.push(*x);
     return changes;
@@ -450,7 +474,7 @@ std::vector<assigned> assign(const cluster& c, const std::vector<gpu_pool>& pool
   const decision_facts facts{c, contenders, pools, free, now_s, o};
   const auto weights = pool_weights(facts.speeds(), pools, free);
   const job_costs costs{c, std::accumulate(weights.begin(), weights.end(), 0.0), load, o};
-  service_order order{facts.ranks()};
+  service_order order{facts};
   waiting_prices behind{weights};
   for (const auto& x : contenders) behind.add(x);
   const auto assigned_to = [&](bool keep) {
