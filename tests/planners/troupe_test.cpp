@@ -317,6 +317,8 @@ TEST_CASE("the caches of Troupe's policy do not change its decisions") {
     };
     for (job_id id = 13; id <= 18; ++id) {
       s.now_s += 200;
+      s.add(id, long_job(1 + r.below(10'000), 1u << r.below(6)));
+      decide_shared(*used);  // another job of this number
       const auto& j = s.add(id, long_job(1 + r.below(10'000), 1u << r.below(6)));
       arrivals.push_back({s.now_s - 50, j.spec, j.plans});
       if (r.chance(0.3)) arrivals.erase(arrivals.begin());
