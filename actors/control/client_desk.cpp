@@ -211,7 +211,7 @@ void client_desk::on(const inbound<read_log>& m) {
   if (attempt > made)
     return refuse_it(
         {reason::kind::invalid, fmt::format("job {} made only {} attempt(s)", r.job, made)});
-  const auto& t = j.tries[attempt - 1];
+  const auto t = j.tries.all()[attempt - 1];
   none.lease = t.lease;
   if (r.part >= t.nodes.size())
     return refuse_it(

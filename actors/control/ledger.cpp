@@ -9,6 +9,7 @@
 
 #include "actors/control/ends.hpp"
 #include "actors/control/unions.hpp"
+#include "messages/base/folds.hpp"
 #include "messages/base/invariant.hpp"
 
 namespace troupe::actors {
@@ -156,8 +157,7 @@ void ledger::begin_attempt(job_id id, const lease_granted& e) {
   j.how = e.how;
   j.predicted_bytes = e.predicted_bytes;
   ++j.attempts;
-  j.tries.push_back({e.lease, {}, {}});
-  for (const auto& part : e.parts) j.tries.back().nodes.push_back(part.node);
+  j.tries.push_back({e.lease, mapped(e.parts, &lease_part::node), {}});
   if (j.started_s == 0) j.started_s = e.at_s;
   if (is_elastic_program(*j.spec) && !j.elastic) {
     auto& first = j.elastic.emplace();

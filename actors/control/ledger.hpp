@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "actors/control/persistent_map.hpp"
+#include "actors/control/shared_list.hpp"
 #include "actors/control/shared_value.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/domain/cluster.hpp"
@@ -49,7 +50,8 @@ struct job_record {
   double predicted_bytes = 0, peak_bytes = 0;
   std::vector<memory_record> memory;
   std::string detail;
-  std::vector<attempt_record> tries;      // all attempts, oldest first
+  // All attempts, oldest first. Shared: a record is copied several times in each of them.
+  shared_list<attempt_record> tries;
   std::string owner;                      // name of the key that submitted it
   std::optional<std::int32_t> exit_code;  // of the last command that ended
   bool suspended = false;                 // it gets no GPUs
@@ -202,7 +204,7 @@ class ledger {
   struct attempt_over {
     double at_s = 0, gpu_s = 0;
   };
-  void close(const lease_record& lease, attempt_over at);
+  void close(lease_record lease, attempt_over at);
   void close_job(job_record j, lease_record l, attempt_over at, std::uint64_t done);
   void close_members(const job_record& of_union, const lease_record& l, attempt_over at);
   static void end_attempt(job_record& j, const lease_record& l, attempt_over at);

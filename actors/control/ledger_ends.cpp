@@ -98,9 +98,10 @@ expected<void> ledger::on(const part_ended& e) {
   if (std::find(l.ended.begin(), l.ended.end(), false) != l.ended.end()) {
     // Kept with the attempt, as snapshots have it, until that is over.
     auto j = jobs_.at(l.granted.job);
-    auto& so_far = j.tries.back().end;
-    if (!so_far) so_far = attempt_end{};
-    so_far->gpu_s += gpu_s_of(part, l.granted, e.at_s);
+    auto attempt = j.tries.back();
+    if (!attempt.end) attempt.end = attempt_end{};
+    attempt.end->gpu_s += gpu_s_of(part, l.granted, e.at_s);
+    j.tries.replace_back(std::move(attempt));
     jobs_.set(j.id, std::move(j));
     leases_.set(e.lease, std::move(l));
     return {};
@@ -117,7 +118,7 @@ expected<void> ledger::on(const part_ended& e) {
     l.word = end_word::finished;
     l.detail.clear();
   }
-  close(l, {e.at_s, gpu_s});
+  close(std::move(l), {e.at_s, gpu_s});
   leases_.erase(e.lease);
   return {};
 }
@@ -132,10 +133,11 @@ std::uint64_t ledger::done_after(const job_record& j, const lease_record& l) {
   return j.iterations_done + std::min(l.iterations, limit - std::min(limit, j.iterations_done));
 }
 
-void ledger::close(const lease_record& l, attempt_over at) {
-  const auto j = jobs_.at(l.granted.job);
-  if (j.members) return close_members(j, l, at);
-  close_job(j, l, at, done_after(j, l));
+void ledger::close(lease_record l, attempt_over at) {
+  const auto& known = jobs_.at(l.granted.job);
+  if (known.members) return close_members(job_record{known}, l, at);
+  const auto done = done_after(known, l);
+  close_job(known, std::move(l), at, done);
 }
 
 /// A union is over with its lease, whatever the reason: each member that has not left waits again
@@ -163,7 +165,8 @@ void ledger::close_members(const job_record& of_union, const lease_record& l, at
 void ledger::end_attempt(job_record& j, const lease_record& l, attempt_over at) {
   j.word = l.word;
   if (j.tries.empty()) return;
-  auto& end = j.tries.back().end.emplace();
+  auto attempt = j.tries.back();
+  auto& end = attempt.end.emplace();
   end.why = l.word;
   end.started_s = l.granted.at_s;
   end.ended_s = at.at_s;
@@ -172,6 +175,7 @@ void ledger::end_attempt(job_record& j, const lease_record& l, attempt_over at) 
   if (is_program(*j.spec) && is_failure(l.outcome) && l.failed_part)
     end.rank = l.rank ? l.rank : only_rank_of(l.granted.parts, *l.failed_part);
   end.exit_code = l.exit_code;
+  j.tries.replace_back(std::move(attempt));
 }
 
 /// `done`: the job's iterations, if it goes on.

@@ -35,10 +35,10 @@ template <class Job>
 auto common_fields(Job& j) {
   return std::tie(j.request, j.state, j.submitted_s, j.started_s, j.ended_s, j.attempts,
                   j.out_of_memory, j.memory_factor, j.bytes_floor, j.iterations_done, j.lease,
-                  j.how, j.where, j.predicted_bytes, j.peak_bytes, j.memory, j.detail, j.tries,
-                  j.owner, j.losses, j.lost_parts, j.exit_code, j.suspended, j.suspensions,
-                  j.tried_gpus, j.tried_bytes, j.failed_rank, j.ran_s, j.members, j.in, j.elastic,
-                  j.word, j.not_before_s);
+                  j.how, j.where, j.predicted_bytes, j.peak_bytes, j.memory, j.detail, j.owner,
+                  j.losses, j.lost_parts, j.exit_code, j.suspended, j.suspensions, j.tried_gpus,
+                  j.tried_bytes, j.failed_rank, j.ran_s, j.members, j.in, j.elastic, j.word,
+                  j.not_before_s);
 }
 
 /// The same of a lease.
@@ -53,6 +53,7 @@ job_kept kept(const job_record& j) {
   common_fields(k) = common_fields(j);
   k.job = j.id;
   k.spec = *j.spec;
+  k.tries = j.tries.all();
   k.lost_succeeded = indices_of(j.lost_succeeded);
   if (j.alone) k.alone = true;
   if (j.retried > 0) k.retried = j.retried;
@@ -65,6 +66,7 @@ job_record restored(const job_kept& k) {
   if (j.elastic) j.elastic = bounded(*std::move(j.elastic));
   if (!admission::is_memory(j.peak_bytes)) j.peak_bytes = 0;
   j.id = k.job;
+  j.tries = shared_list{k.tries};
   j.spec = shared_value{k.spec};
   j.alone = k.alone.value_or(false);
   j.retried = k.retried.value_or(0);

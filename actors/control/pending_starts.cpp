@@ -12,7 +12,12 @@ std::vector<planners::decision> pending_starts::possible(const cluster& c,
                                                          const planners::idle_index& idle) const {
   std::vector<planners::decision> out;
   planners::remaining_idle left{idle};
+  // Its GPUs first: a refusal has a sentence, which nobody reads here.
+  const auto is_free = [&](const node_share& share) {
+    return share.node < c.nodes.size() && share.gpus <= left->idle(share.node);
+  };
   for (const auto& [job, d] : starts_) {
+    if (!std::ranges::all_of(d.where, is_free)) continue;
     if (!planners::fits(c, *left, d.how, d.where)) continue;
     out.push_back(d);
     left.take(d.where);

@@ -80,6 +80,7 @@ void scheduler_state::begin_with(std::shared_ptr<const cluster_state> now) {
   arrivals_.clear();  // their plans are for the cluster before
   moving_.clear();
   stopping_.clear();
+  not_plain_.clear();
   pending_ = {};
   backoffs_.clear();
   for (const auto& [id, j] : book().jobs())
@@ -189,6 +190,7 @@ void scheduler_state::update_views(const job_record& j) {
     v.how = next->how;
     v.where = next->where;
   }
+  note_kind(j.id);
   if (j.state == job_state::stopping && !j.in)
     stopping_.insert(j.id);
   else
@@ -198,24 +200,6 @@ void scheduler_state::update_views(const job_record& j) {
 }
 
 // -- decisions
-
-planners::snapshot scheduler_state::policy_snapshot() {
-  planners::snapshot s{journal_time_s(), cluster(), pending_.rest(*state_->idle, not_kept_),
-                       waiting_,         running_,  moving_,
-                       unusable_,        {},        {},
-                       unions_};
-  s.changed_s = changed_s_ + state_->journal_ahead_s;
-  s.arrivals = arrivals_;
-  return s;
-}
-
-void scheduler_state::remember_arrival(const job_record& j, const plans_reply& p) {
-  // Forecasts look at the newest arrivals only. Dropping half at a time makes the cost constant.
-  constexpr std::size_t max_arrivals = 256;
-  if (arrivals_.size() >= 2 * max_arrivals)
-    arrivals_.erase(arrivals_.begin(), arrivals_.end() - max_arrivals);
-  arrivals_.push_back({j.submitted_s, j.spec, p.plans});
-}
 
 /// All other changes are decided at once, and new jobs with them. The first of several determines
 /// when, since an earlier call replaces a later one.
@@ -307,10 +291,10 @@ void scheduler_state::propose(std::vector<planners::decision> decisions) {
   p.number = ++proposals_;
   placements_proposed shown;
   placement_note now{{}, *state_->nodes_present};
-  for (node_index n = 0; n < now.present.size(); ++n) {
-    now.idle.push_back(state_->idle->idle(n));
-    now.drained.push_back(book().is_drained(n));
-  }
+  now.idle.reserve(now.present.size());
+  for (node_index n = 0; n < now.present.size(); ++n) now.idle.push_back(state_->idle->idle(n));
+  if (!book().drained().empty())
+    for (node_index n = 0; n < now.present.size(); ++n) now.drained.push_back(book().is_drained(n));
   for (auto& d : decisions) {
     // A policy may change its mind about a start whose GPUs have not become free yet.
     if (pending_.find(d.job)) withdraw(d.job);  // replaces the earlier decision
@@ -434,6 +418,7 @@ void scheduler_state::reply_to_move(const move_request& w, expected<planners::de
 
 /// Proposes the requested moves; false: there is none to propose.
 bool scheduler_state::make_moves() {
+  if (move_requests_.empty()) return false;
   std::vector<planners::decision> moves;
   auto rest = pending_.rest(*state_->idle, not_kept_);
   for (auto& w : std::exchange(move_requests_, {})) {

@@ -49,6 +49,7 @@ class scheduler_state {
   void on_job_changed(job_id id, const job_record* before);
   void update_views(const job_record& j);
   void update_union(const job_record& j);
+  void note_kind(job_id id);
   void list_unusable();
   void want_plans(const job_record& j);
   void something_changed() {
@@ -95,10 +96,11 @@ class scheduler_state {
   std::map<job_id, job_progress> progress_;
   std::map<job_id, double> wanted_;  // plans being computed: their memory factor
   pending_starts pending_;
-  planners::job_views moving_;                     // those jobs
-  std::set<std::pair<double, job_id>> backoffs_;   // jobs that no policy sees before this time
-  std::optional<double> backoff_timer_s_;          // of the earliest, on the host's clock
-  std::set<job_id> stopping_;                      // jobs whose GPUs are being released
+  planners::job_views moving_;                    // those jobs
+  std::set<std::pair<double, job_id>> backoffs_;  // jobs that no policy sees before this time
+  std::optional<double> backoff_timer_s_;         // of the earliest, on the host's clock
+  std::set<job_id> stopping_;                     // jobs whose GPUs are being released
+  std::set<job_id> not_plain_;  // of the lists that a policy sees: snapshot::all_plain
   std::map<job_id, planners::decision> proposed_;  // starts and moves of the proposal in flight
   std::vector<move_request> move_requests_;        // requested by users
   std::map<job_id, move_request> proposed_moves_;  // of those

@@ -1,8 +1,11 @@
 #include <algorithm>
+#include <exception>
 
 #include "actors/control/scheduler.hpp"
+#include "messages/base/find_in.hpp"
 
-// The scheduler's part about time: its rounds, and jobs that wait before their next attempt.
+// The scheduler's parts about time, which are its rounds and jobs that wait before their next
+// attempt, and about what a policy is shown.
 
 namespace troupe::actors {
 
@@ -52,6 +55,48 @@ void scheduler_state::on(const backoffs_due&) {
     if (const auto* j = book().job(id); j && !is_final(j->state)) update_views(*j);
   }
   set_backoff_timer();
+}
+
+// -- what a policy is shown
+
+/// Whether a list has the job, and it is not plain (snapshot::all_plain). A policy that fails here
+/// fails again where it decides, and there the failure is handled.
+void scheduler_state::note_kind(job_id id) {
+  const auto is_placed = [&](const planners::job_view& v) {
+    try {
+      return options_.policy->places(*v.spec, v.training);
+    } catch (const std::exception&) {
+      return false;
+    }
+  };
+  const auto is_other = [&](const planners::job_views& views) {
+    const auto* v = find_in(views, id);
+    return v && (is_program(*v->spec) || is_serving(*v->spec) || !is_placed(*v));
+  };
+  if (is_other(waiting_) || is_other(running_) || is_other(moving_))
+    not_plain_.insert(id);
+  else
+    not_plain_.erase(id);
+}
+
+planners::snapshot scheduler_state::policy_snapshot() {
+  planners::snapshot s{journal_time_s(), cluster(), pending_.rest(*state_->idle, not_kept_),
+                       waiting_,         running_,  moving_,
+                       unusable_,        {},        {},
+                       unions_};
+  s.changed_s = changed_s_ + state_->journal_ahead_s;
+  s.arrivals = arrivals_;
+  s.shared_cluster = state_->cluster;
+  s.all_plain = not_plain_.empty();
+  return s;
+}
+
+void scheduler_state::remember_arrival(const job_record& j, const plans_reply& p) {
+  // Forecasts look at the newest arrivals only. Dropping half at a time makes the cost constant.
+  constexpr std::size_t max_arrivals = 256;
+  if (arrivals_.size() >= 2 * max_arrivals)
+    arrivals_.erase(arrivals_.begin(), arrivals_.end() - max_arrivals);
+  arrivals_.push_back({j.submitted_s, j.spec, p.plans});
 }
 
 }  // namespace troupe::actors

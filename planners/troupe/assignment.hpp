@@ -46,9 +46,9 @@ struct contender {
 
   const std::vector<configuration>& options() const { return table->options; }
   bool runs() const { return !job->where.empty(); }
-  /// Samples left as they count for the option's samples_per_s.
-  double samples_left_on(const configuration& option) const {
-    return option.guess ? samples_left : samples_left / guess_slowdown;
+  /// Samples left as they count for the samples_per_s of an option, which is a guess or not.
+  double samples_left_on(bool guess) const {
+    return guess ? samples_left : samples_left / guess_slowdown;
   }
   /// The work left, in seconds of a GPU of the fastest type, by its most efficient configuration.
   double work() const {

@@ -44,7 +44,7 @@ std::string why_assigned(const cluster& c, const assigned& a) {
     return fmt::format("gets {}, because no GPUs of one kind hold it", of_nodes(c, a.mixed->where));
   const auto& option = x.options()[*a.option];
   const auto& how = option.how;
-  const double new_s = x.samples_left_on(option) / how.samples_per_s + restart_of(c, *x.job);
+  const double new_s = x.samples_left_on(option.guess) / how.samples_per_s + restart_of(c, *x.job);
   if (!runs)
     return fmt::format("starts on {}, the best of {} configurations: {}; {}", gpus_text(c, how),
                        x.options().size(),

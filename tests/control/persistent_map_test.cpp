@@ -1,4 +1,5 @@
 #include "actors/control/persistent_map.hpp"
+#include "actors/control/shared_list.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -72,4 +73,43 @@ TEST_CASE("persistent maps with equal content are equal, whatever their history"
   other = up;
   other.erase(499);
   CHECK_FALSE(other == up);
+}
+
+TEST_CASE("a shared list behaves like a vector, and its copies do not change") {
+  random_source random{1};
+  shared_list<int> tested;
+  std::vector<int> reference;
+  std::vector<std::pair<shared_list<int>, std::vector<int>>> copies;
+  for (int step = 0; step < 500; ++step) {
+    if (reference.empty() || random.chance(0.5)) {
+      tested.push_back(step);
+      reference.push_back(step);
+    } else {
+      tested.replace_back(step);
+      reference.back() = step;
+    }
+    REQUIRE(tested.back() == reference.back());
+    REQUIRE(tested.size() == reference.size());
+    if (step % 20 == 0) copies.emplace_back(tested, reference);
+  }
+  for (const auto& [copy, expected] : copies) {
+    REQUIRE(copy.all() == expected);
+    REQUIRE(copy == shared_list{expected});
+    REQUIRE_FALSE(copy == tested);
+  }
+  auto other = reference;
+  other.front() = -1;
+  CHECK_FALSE(tested == shared_list{other});
+  CHECK(shared_list<int>{}.empty());
+}
+
+TEST_CASE("a shared list of a million elements ends without a deep stack") {
+  shared_list<int> tested;
+  for (int i = 0; i < 1'000'000; ++i) tested.push_back(i);
+  auto copy = tested;
+  copy.replace_back(-1);
+  tested = {};
+  CHECK(copy.size() == 1'000'000);
+  copy = {};
+  CHECK(copy.empty());
 }

@@ -71,6 +71,9 @@ TEST_CASE("a scheduled policy decides as its wrappers do, whatever jobs there ar
     CHECK(figures_of(scheduled->decide(s.view(), b)) == figures_of(expected));
     CHECK(scheduled->decide_again_s(s.view()) == wrapped->decide_again_s(s.view()));
     CHECK(a.next() == b.next());
+    auto plain = s.view();  // as the scheduler says it
+    plain.all_plain = kinds == 0;
+    CHECK(figures_of(scheduled->decide(plain, b)) == figures_of(wrapped->decide(s.view(), a)));
     decided += expected.size();
     carry_out(s, expected);
     s.now_s += 100;

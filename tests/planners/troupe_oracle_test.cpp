@@ -57,7 +57,7 @@ small_case random_case(std::uint64_t seed) {
     j.spec = std::make_shared<job_spec>(spec);
     j.plans = std::make_shared<std::vector<plan>>();
     auto& t = x.tables[i];
-    t.options = configurations_of(x.cluster, x.pools, j);
+    set_options(t, configurations_of(x.cluster, x.pools, j));
     t.sample_cost = t.options.empty() ? 1 : 1e300;
     t.fastest_samples_per_s = t.options.empty() ? 1 : 0;
     t.efficient_weight = 1;
@@ -65,10 +65,6 @@ small_case random_case(std::uint64_t seed) {
       if (o.weight / o.how.samples_per_s < t.sample_cost) t.efficient_weight = o.weight;
       t.sample_cost = std::min(t.sample_cost, o.weight / o.how.samples_per_s);
       t.fastest_samples_per_s = std::max(t.fastest_samples_per_s, o.how.samples_per_s);
-    }
-    for (auto& o : t.options) {
-      o.gpus = o.how.gpus();
-      if (t.pools.empty() || t.pools.back() != o.pool) t.pools.push_back(o.pool);
     }
     if (r.chance(0.3)) j.submitted_s = x.now_s - double(r.below(4 * 86'400));
     contender c{&j, &t, double(spec.iterations) * spec.global_batch, 0, {}, 0};

@@ -80,7 +80,11 @@ TEST_CASE("a pool's capacity admits exactly the counts that can be placed on its
       REQUIRE(room.is_valid());
       taken = std::move(with);
       if (r.chance(0.3)) {
+        const auto largest = room.largest_without(taken.back());
         room.give_back(taken.back());
+        REQUIRE(room.largest() == largest);
+        REQUIRE(room.fits(largest));
+        REQUIRE(!room.fits(largest + 1));
         taken.pop_back();
       }
     }
@@ -301,6 +305,28 @@ TEST_CASE("the caches of Troupe's policy do not change its decisions") {
     carry_out(s, decide(*used, s));
     for (auto& [id, j] : s.running) has_run(s, id, 100);
     REQUIRE(same(decide(*used, s), decide(*make_policy("troupe"), s)));
+    // As the scheduler asks: the cluster is shared, arrivals come and old ones are dropped.
+    const auto shared = std::make_shared<const cluster>(s.cluster);
+    std::vector<planners::arrival> arrivals;
+    const auto decide_shared = [&](const policy& p) {
+      snapshot now{s.now_s, *shared, s.idle, s.waiting, s.running};
+      now.arrivals = arrivals;
+      now.shared_cluster = shared;
+      random_source any{1};
+      return p.decide(now, any);
+    };
+    for (job_id id = 13; id <= 18; ++id) {
+      s.now_s += 200;
+      s.add(id, long_job(1 + r.below(10'000), 1u << r.below(6)));
+      decide_shared(*used);  // another job of this number
+      const auto& j = s.add(id, long_job(1 + r.below(10'000), 1u << r.below(6)));
+      arrivals.push_back({s.now_s - 50, j.spec, j.plans});
+      if (r.chance(0.3)) arrivals.erase(arrivals.begin());
+      if (r.chance(0.3) && !s.running.empty()) s.running.begin()->second.bytes_floor = 8e9;
+      const auto decided = decide_shared(*make_policy("troupe"));
+      REQUIRE(same(decide_shared(*used), decided));
+      carry_out(s, decided);
+    }
   }
 }
 
