@@ -82,7 +82,7 @@ class configuration_cache {
   /// To be called before a decision: forgets the tables of another cluster, and of jobs that are
   /// gone. True: the cluster is another one.
   bool prepare(const snapshot& s);
-  /// Of the cluster of prepare(), as if no GPU were held; with the next, valid until then.
+  /// Those of prepare()'s cluster, as if no GPU were held; with the next, valid until then.
   const std::vector<gpu_pool>& pools() const { return pools_; }
   /// The pool of each node's GPUs; of a node that has none, as one that was removed, the number of
   /// pools.

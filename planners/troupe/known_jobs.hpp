@@ -8,7 +8,7 @@
 #include "planners/cluster/snapshot.hpp"
 #include "planners/troupe/configurations.hpp"
 
-// What decisions need of jobs and does not change from one decision to the next. Each list is in
+// Facts of jobs that decisions need and that do not change between two of them. Each list is in
 // the order of the snapshot's, so that both are walked together, and an entry counts only for a job
 // whose file, plans and memory are the same: nothing depends on what was asked before. Files and
 // plans are held, so that their addresses stay their own.
