@@ -196,11 +196,11 @@ TEST_CASE("the program sends another server the options that it was given, and s
          "--stop", "x"});
   CHECK(other.seen == json{{"model", "other"},
                            {"stream", true},
-                           {"prompt", "Hi"},
+                           {"max_tokens", 16},
                            {"temperature", 0},
                            {"top_p", 1},
                            {"top_k", 0},
                            {"seed", 0},
-                           {"max_tokens", 16},
-                           {"stop", {"x"}}});
+                           {"stop", json::array({"x"})},
+                           {"prompt", "Hi"}});
 }
