@@ -36,13 +36,13 @@ struct contender {
   const job_view* job = nullptr;
   const configuration_table* table = nullptr;
   double samples_left = 0;
+  double start_left_s = 0;             // until its present start ends
+  std::optional<std::size_t> present;  // the option that it runs with, if it runs with one
+  double assumed_work = 0;             // for programs of unknown length; all have the same
   /// Measured over expected time of an iteration, where the expectation is a guess: in
   /// samples_left, which it corrects for options that are guesses, too. 1: the estimate of the job
   /// is wrong.
   double guess_slowdown = 1;
-  double start_left_s = 0;             // until its present start ends
-  std::optional<std::size_t> present;  // the option that it runs with, if it runs with one
-  double assumed_work = 0;             // for programs of unknown length; all have the same
 
   const std::vector<configuration>& options() const { return table->options; }
   bool runs() const { return !job->where.empty(); }
