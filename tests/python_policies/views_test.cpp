@@ -47,7 +47,8 @@ result planned(const std::string& lines) {
       "  - name: there\n    nodes:\n"
       "      - {name: b, gpu: V100-16GB, gpus: 1, intra: pcie3, inter: eth25}\n"
       "wan:\n"
-      "  - {between: [here, there], rtt_ms: 20, node_gbps: 5, rates: [[65536, 2], [1048576, "
+      "  - {between: [here, there], rtt_ms: 20, node_gbps: 5, connection_gbps: 5, rates: [[65536, "
+      "2], [1048576, "
       "5]]}\n");
   const auto job = in.write("job.yaml",
                             "name: one\nmodel: gpt2-350m\nglobal_batch: 8\niterations: 9\n"
