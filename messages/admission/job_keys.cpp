@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "messages/admission/admission.hpp"
+#include "messages/admission/limits.hpp"
 #include "messages/domain/device_kind.hpp"
 #include "messages/domain/job_union.hpp"
 #include "messages/domain/schedules.hpp"

@@ -123,14 +123,6 @@ idle_index own_room(const cluster& c, const job_view& job, const move_wish& wish
 
 }  // namespace
 
-job_spec with_rows(job_spec job, std::uint32_t rows) {
-  if (rows == 0 || job.slots || job.pipeline.rows > 0) return job;
-  job.pipeline.rows = rows;
-  job.pipeline.microbatches = 0;
-  job.microbatches.reset();
-  return job;
-}
-
 expected<placed_plan> plan_move(const cluster& c, const idle_index& idle, const job_view& job,
                                 const move_wish& wish) {
   if (auto ok = check_names(c, wish); !ok) return refuse(ok.error());

@@ -6,7 +6,7 @@
 #include "planners/schedule/schedule.hpp"
 #include "planners/schedule/trips.hpp"
 #include "planners/search/cut_label.hpp"
-#include "planners/search/stage_cut.hpp"
+#include "planners/search/cut_problem.hpp"
 
 // The closed form of 1F1B stage by stage, for the search over orders and cuts. Letters and numbers
 // of terms are those of docs/planners/plan_search.md: m micro-batches; f, r, b a stage's forward,

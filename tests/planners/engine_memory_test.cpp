@@ -18,6 +18,7 @@
 #include "planners/cost/model_partition.hpp"
 #include "planners/policy/placement.hpp"
 #include "planners/sample.hpp"
+#include "planners/schedule/named_schedule.hpp"
 #include "planners/schedule/schedule.hpp"
 
 using namespace troupe;

@@ -5,6 +5,7 @@
 #include "harness/pipeline_shapes.hpp"
 #include "messages/base/random.hpp"
 #include "messages/domain/schedules.hpp"
+#include "planners/schedule/named_schedule.hpp"
 #include "planners/schedule/schedule.hpp"
 #include "slot_facts.hpp"
 

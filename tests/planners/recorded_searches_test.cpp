@@ -9,6 +9,7 @@
 #include "planners/policy/move.hpp"
 #include "planners/policy/placement.hpp"
 #include "planners/schedule/evaluate_schedule.hpp"
+#include "planners/schedule/named_schedule.hpp"
 #include "planners/search/datacenter_selection.hpp"
 #include "planners/search/stage_placer.hpp"
 #include "planners/variety.hpp"

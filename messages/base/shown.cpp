@@ -1,15 +1,16 @@
-#include <fmt/format.h>
+#include "messages/base/shown.hpp"
 
 #include <algorithm>
 #include <cstdint>
 #include <utility>
 
-#include "messages/admission/admission.hpp"
+#include <fmt/format.h>
+
 #include "messages/base/utf8.hpp"
 
 // Texts of unknown origin, as errors show them.
 
-namespace troupe::admission {
+namespace troupe {
 
 // Errors go to terminals, logs and web pages. A name that an attacker chose could carry escape
 // sequences, look like another name through invisible characters, or turn the direction of the
@@ -54,4 +55,4 @@ std::string shown(std::string_view text) {
   return out;
 }
 
-}  // namespace troupe::admission
+}  // namespace troupe
