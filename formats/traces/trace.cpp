@@ -10,7 +10,7 @@
 #include <system_error>
 
 #include "formats/parse/csv.hpp"
-#include "formats/traces/importing.hpp"
+#include "formats/traces/trace_limits.hpp"
 #include "messages/base/whole_file.hpp"
 
 namespace troupe::formats {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "gpu/files/directory_entries.hpp"
-#include "gpu/model/checkpoint.hpp"
+#include "gpu/model/checkpoint_folders.hpp"
 #include "gpu/model/layer_index.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/whole_number.hpp"

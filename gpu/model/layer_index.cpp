@@ -10,7 +10,7 @@
 
 #include "gpu/files/directory_entries.hpp"
 #include "gpu/files/json_file.hpp"
-#include "gpu/model/checkpoint.hpp"
+#include "gpu/model/checkpoint_folders.hpp"
 #include "gpu/model/safetensors.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/whole_file.hpp"

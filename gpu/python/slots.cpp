@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "gpu/python/tensors.hpp"
-#include "gpu/python/worker_protocol.hpp"
 #include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
 

@@ -7,17 +7,10 @@
 #include <vector>
 
 #include "gpu/python/shared_memory.hpp"
+#include "gpu/python/slot_place.hpp"
 #include "messages/wire/frame.hpp"
 
 namespace troupe::gpu::python {
-
-/// Where bytes are in the memory that a node shares with a worker.
-struct slot_place {
-  std::uint32_t region = 0;             // the number of the memory
-  std::uint64_t offset = 0, bytes = 0;  // multiples of 64
-
-  bool operator==(const slot_place&) const = default;
-};
 
 /// Memory for tensors, shared with a worker, in pieces (slots) that are used again: fresh memory is
 /// five times slower to fill. It grows up to a limit by further regions, which the worker must be

@@ -7,9 +7,10 @@
 #include <utility>
 
 #include "gpu/device/operation_queue.hpp"
+#include "gpu/device/stage_device.hpp"
 #include "gpu/model/operations.hpp"
 #include "gpu/python/gradient_memory.hpp"
-#include "gpu/python/python_device.hpp"
+#include "gpu/python/python_spec.hpp"
 #include "gpu/python/worker_session.hpp"
 
 namespace troupe::gpu::python {

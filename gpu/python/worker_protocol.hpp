@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "gpu/device/stage_device.hpp"
-#include "gpu/python/slots.hpp"
+#include "gpu/python/slot_place.hpp"
 #include "messages/base/reason.hpp"
 
 // The messages between a node and a worker, the process that computes a stage of a program. Each is
@@ -23,8 +23,6 @@ static_assert(std::endian::native == std::endian::little, "headers are sent as t
 
 inline constexpr std::uint32_t protocol_version = 1;
 inline constexpr std::size_t max_message_bytes = 128 * 1024;  // what socket buffers hold by default
-inline constexpr std::uint32_t max_region = 255;
-inline constexpr std::uint64_t max_slot = ((std::uint64_t{1} << 28) - 1) * 64;
 
 enum class message_kind : std::uint8_t {
   // from the worker alone

@@ -14,6 +14,7 @@
 #include "planners/plans/fits.hpp"
 #include "planners/plans/has.hpp"
 #include "planners/plans/known_types.hpp"
+#include "planners/plans/places.hpp"
 #include "planners/plans/plan_worth.hpp"
 
 namespace troupe::planners {

@@ -12,9 +12,6 @@
 
 namespace troupe::planners {
 
-inline constexpr double min_gain =
-    1.005;  // speed of a larger count of GPUs over that of a smaller one
-
 // The choices of a job under policy troupe (docs/planners/troupe.md, "Configurations").
 
 /// One way to run a job: a number of GPUs of one pool, with the split that is fastest there.

@@ -103,7 +103,7 @@ http_answer job_answer(job_id job, const expected<message>& reply, const query_r
 dashboard::dashboard(controller_source source, dashboard_options options,
                      const runtime::clock& clock)
     : options_{std::move(options)},
-      watcher_{std::make_unique<watcher>(std::move(source), options_.every_s, clock)} {}
+      watcher_{std::make_unique<dashboard_watcher>(std::move(source), options_.every_s, clock)} {}
 
 dashboard::~dashboard() = default;
 
@@ -125,7 +125,7 @@ std::span<const route<dashboard>> dashboard::routes() {
     const auto v = d.watcher_->now();
     q.reply->whole(v->known ? document(text(*v)) : absent(v->why_absent));
   };
-  using view = watcher::view;
+  using view = dashboard_watcher::view;
   static const route<dashboard> all[] = {
       {{"/health", "GET", false},
        [](dashboard& d, const routed_request& q) {

@@ -1,4 +1,4 @@
-#include "gpu/text/tokenizer_document.hpp"
+#include "gpu/text/tokenizer_folder.hpp"
 
 #include <system_error>
 
