@@ -22,7 +22,7 @@ class exact_nodes {
 
   /// All of one datacenter; empty: there are none.
   allocation in_one_datacenter() const;
-  /// Of any datacenters; empty: there are none.
+  /// The same of any datacenters.
   allocation anywhere() const;
 
  private:

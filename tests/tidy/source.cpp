@@ -83,6 +83,10 @@ bool source::is_header() const {
   return path.ends_with(".hpp");
 }
 
+bool source::is_code() const {
+  return is_cpp() || path.ends_with(".py") || path.ends_with(".js");
+}
+
 bool source::is_build_file() const {
   return path.ends_with(".cmake") || path.ends_with("CMakeLists.txt");
 }

@@ -115,6 +115,34 @@ struct job_question {
   std::uint64_t after;  // of "?after="
 };
 
+using view = dashboard_watcher::view;
+
+message all_of(const job_question& j, const view&) {
+  return query_jobs{0, j.job};
+}
+message explanation_of(const job_question& j, const view&) {
+  return explain_job{0, j.job};
+}
+message training_of(const job_question& j, const view&) {
+  return query_training{0, j.job, j.after};
+}
+/// Iterations before the newest known one are not sent again: only the timeline counts.
+message timeline_of(const job_question& j, const view& v) {
+  const auto seen = v.positions.find(j.job);
+  return query_training{0, j.job, seen == v.positions.end() ? 0 : seen->second};
+}
+
+http_answer training_document(job_id job, const expected<message>& reply,
+                              const query_reply& cluster) {
+  return training_answer(job, reply, cluster, dashboard_json::training);
+}
+http_answer timeline_document(job_id job, const expected<message>& reply,
+                              const query_reply& cluster) {
+  return training_answer(job, reply, cluster, [&](const training_reply& t) {
+    return dashboard_json::timeline(t, cluster);
+  });
+}
+
 }  // namespace
 
 // A path of the API is a row here and nothing else; the page's files come from web/page.
@@ -125,7 +153,6 @@ std::span<const route<dashboard>> dashboard::routes() {
     const auto v = d.watcher_->now();
     q.reply->whole(v->known ? document(text(*v)) : absent(v->why_absent));
   };
-  using view = dashboard_watcher::view;
   static const route<dashboard> all[] = {
       {{"/health", "GET", false},
        [](dashboard& d, const routed_request& q) {
@@ -160,47 +187,17 @@ std::span<const route<dashboard>> dashboard::routes() {
            q.reply->whole(failed(503, "too many event subscribers"));
        }},
       {{"/api/v1/jobs/#"},
-       [](dashboard& d, const routed_request& q) {
-         d.ask_about_job(
-             q,
-             [](const job_question& j, const view&) {
-               return query_jobs{0, j.job};
-             },
-             job_answer);
-       }},
+       [](dashboard& d, const routed_request& q) { d.ask_about_job(q, all_of, job_answer); }},
       {{"/api/v1/jobs/#/explain"},
        [](dashboard& d, const routed_request& q) {
-         d.ask_about_job(
-             q,
-             [](const job_question& j, const view&) {
-               return explain_job{0, j.job};
-             },
-             explain_answer);
+         d.ask_about_job(q, explanation_of, explain_answer);
        }},
       {{"/api/v1/jobs/#/training"},
        [](dashboard& d, const routed_request& q) {
-         d.ask_about_job(
-             q,
-             [](const job_question& j, const view&) {
-               return query_training{0, j.job, j.after};
-             },
-             [](job_id job, const expected<message>& reply, const query_reply& cluster) {
-               return training_answer(job, reply, cluster, dashboard_json::training);
-             });
+         d.ask_about_job(q, training_of, training_document);
        }},
       {{"/api/v1/jobs/#/timeline"}, [](dashboard& d, const routed_request& q) {
-         d.ask_about_job(
-             q,
-             // Iterations before the newest known one are not sent again: only the timeline counts.
-             [](const job_question& j, const view& v) {
-               const auto seen = v.positions.find(j.job);
-               return query_training{0, j.job, seen == v.positions.end() ? 0 : seen->second};
-             },
-             [](job_id job, const expected<message>& reply, const query_reply& cluster) {
-               return training_answer(job, reply, cluster, [&](const training_reply& t) {
-                 return dashboard_json::timeline(t, cluster);
-               });
-             });
+         d.ask_about_job(q, timeline_of, timeline_document);
        }}};
   return all;
 }
