@@ -41,7 +41,7 @@ bool is_stage_file(const fs::path& file) {
   const auto whole = file.filename().string();
   const auto name = without_temporary_end(whole);
   if (name == checkpoint_index) return true;
-  return (name.starts_with("layers-") && name.ends_with(".safetensors")) || layer_file_of(name);
+  return (name.starts_with("layers-") && name.ends_with(".safetensors")) || saved_layer_of(name);
 }
 
 /// A job's programs may write there, so the index may be a fifo: opening never waits.

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "gpu/cuda/collectives/communicator.hpp"
-#include "gpu/cuda/collectives/device_group.hpp"
+#include "gpu/cuda/collectives/device_communicator.hpp"
 #include "gpu/cuda/runtime/machine.hpp"
 #include "gpu/device/clock.hpp"
 #include "gpu/profiling/profile.hpp"
@@ -38,9 +38,9 @@ struct span {
 };
 
 /// State shared by the threads of a group.
-class group_id {
+class communicator_id {
  public:
-  explicit group_id(std::size_t size)
+  explicit communicator_id(std::size_t size)
       : size_{size}, large{size, std::vector<span>(rounds)}, small{large} {}
 
   /// A spinning barrier; false: a member has failed.
@@ -91,7 +91,8 @@ double quickest_s(const std::vector<std::vector<span>>& all, std::size_t in_a_ro
 
 class member {
  public:
-  member(group_id& all, cuda::machine& m, communicator& sums, std::size_t bytes, double patience_s)
+  member(communicator_id& all, cuda::machine& m, communicator& sums, std::size_t bytes,
+         double patience_s)
       : all_{all}, machine_{m}, sums_{sums}, patience_s_{patience_s}, bytes_{bytes} {}
 
   void measure(float* values, std::size_t rank) {
@@ -138,7 +139,7 @@ class member {
     return why;
   }
 
-  group_id& all_;
+  communicator_id& all_;
   cuda::machine& machine_;
   communicator& sums_;
   const double patience_s_;
@@ -150,11 +151,11 @@ class member {
 /// communicator's waits of all others, so no thread outlives the measurement.
 expected<all_reduce_rate> measure_group(const machines& all, std::size_t size,
                                         const cuda::collectives& with, const sums_wish& w) {
-  group_id group{size};
+  communicator_id group{size};
   std::vector<std::byte> id;
   try {
     all[0]->enter();
-    id = cuda::make_group_id(with);
+    id = cuda::make_communicator_id(with);
   } catch (const std::exception& e) {
     return refuse(reason::kind::unavailable, e.what());
   }

@@ -15,7 +15,7 @@ namespace troupe::gpu {
 struct python_stage {
   std::unique_ptr<stage_device> device;
   python::worker_hello hello;
-  python::member_ready ready;
+  python::worker_stage_ready ready;
   double ready_s = 0;  // from the process's start
 };
 

@@ -76,7 +76,7 @@ struct unusable_node {
 
 /// A job that was submitted lately, whether or not it has ended since. Policy troupe estimates the
 /// load from these.
-struct arrival {
+struct recent_arrival {
   double at_s = 0;
   std::shared_ptr<const job_spec> spec;
   std::shared_ptr<const std::vector<plan>> plans;  // as in job_view

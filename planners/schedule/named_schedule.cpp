@@ -99,7 +99,7 @@ double simulated_s(const pipeline_schedule& made) {
   return simulated_iteration_s(made, t);
 }
 
-// No rule is the best for all shapes: over five datacenters the paper's strict rank is worse than
+// No rule is the best for all shapes: over five datacenters the paper's strict order is worse than
 // Varuna, for short pipelines sharing the WAN wins (docs/papers/atlas.md). So `best` is a
 // portfolio: every rule by name and the combinations that the names leave out (recompute first on a
 // shared WAN), then local search from the best that shares the WAN in time and from the best that

@@ -2,7 +2,7 @@
 
 namespace troupe::planners {
 
-// A rank is the position among the transfers that wait for the same link, so it is counted per
+// A turn is the position among the transfers that wait for the same link, so it is counted per
 // group of pipelines that share the link, hop and direction, in the order in which the schedule
 // sends.
 std::vector<std::vector<stage_step>> stage_orders(const pipeline_schedule& schedule) {
@@ -10,14 +10,14 @@ std::vector<std::vector<stage_step>> stage_orders(const pipeline_schedule& sched
   const auto hops = std::size_t{shape.stages} * 2;
   const auto per_cell = schedule.shares_wan ? shape.pipelines_per_cell() : 1;
   // The positions of each micro-batch's forward and backward in their stage's order.
-  std::vector<std::uint32_t> rank(schedule.tasks.size() * shape.microbatches * 2);
+  std::vector<std::uint32_t> turn(schedule.tasks.size() * shape.microbatches * 2);
   std::vector<std::uint32_t> next((shape.pipelines / per_cell + 1) * hops);
   const auto place = [&](std::size_t stage, std::uint32_t m, bool back) {
     return (stage * shape.microbatches + m) * 2 + (back ? 1 : 0);
   };
   for (const auto& t : schedule.transfers) {
     const auto sender = std::size_t{t.pipeline} * shape.stages + t.stage + (t.backward ? 1 : 0);
-    rank[place(sender, t.microbatch, t.backward)] =
+    turn[place(sender, t.microbatch, t.backward)] =
         next[t.pipeline / per_cell * hops + t.stage * 2 + (t.backward ? 1 : 0)]++;
   }
   std::vector<std::vector<stage_step>> result(schedule.tasks.size());
@@ -27,7 +27,7 @@ std::vector<std::vector<stage_step>> stage_orders(const pipeline_schedule& sched
       const bool sends = t.what != stage_task::kind::recompute;
       const bool back = t.what == stage_task::kind::backward;
       result[stage].push_back(
-          {t.what, t.microbatch, sends ? rank[place(stage, t.microbatch, back)] : 0});
+          {t.what, t.microbatch, sends ? turn[place(stage, t.microbatch, back)] : 0});
     }
   }
   return result;

@@ -106,7 +106,7 @@ struct pipeline_schedule {
 };
 
 /// The orders of stage actors, by pipeline * stages + stage: the schedule's tasks in order, each
-/// with the rank of the tensor that it sends over the WAN: its position by time among the transfers
+/// with the turn of the tensor that it sends over the WAN: its position by time among the transfers
 /// of its cell (or pipeline, if the WAN is not shared), hop and direction. 0 if it sends none.
 std::vector<std::vector<stage_step>> stage_orders(const pipeline_schedule& schedule);
 

@@ -72,7 +72,7 @@ class configuration_cache {
                                 const job_view& j);
   /// The same of a job that has never run.
   const configuration_table& of(const cluster& c, const std::vector<gpu_pool>& pools,
-                                const arrival& a);
+                                const recent_arrival& a);
 
  private:
   struct key {

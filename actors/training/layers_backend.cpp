@@ -1,4 +1,4 @@
-#include "actors/training/program_backend.hpp"
+#include "actors/training/layers_backend.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -17,8 +17,8 @@ namespace troupe::actors {
 
 namespace {
 
-gpu::python::member_setup member_of(const stage_setup& s) {
-  gpu::python::member_setup m;
+gpu::python::worker_stage worker_stage_of(const stage_setup& s) {
+  gpu::python::worker_stage m;
   m.first_layer = s.first_sublayer;
   m.layers = s.sublayers;
   m.stage = s.name.stage;
@@ -28,7 +28,7 @@ gpu::python::member_setup member_of(const stage_setup& s) {
   m.rows = s.rows;
   m.microbatches = s.microbatches;
   m.seed = s.how.seed;
-  using recompute = gpu::python::member_setup::recompute;
+  using recompute = gpu::python::worker_stage::recompute;
   const auto is_recompute = [](const auto& step) {
     return step.what == stage_step::kind::recompute;
   };
@@ -56,12 +56,12 @@ gpu::python_spec spec_of(const stage_setup& s, const std::string& socket_directo
   spec.program.device = s.backend;
   spec.program.threads = p.threads;
   spec.program.deterministic = p.deterministic.value_or(facts_of_device(s.backend).is_host_core);
-  spec.member = member_of(s);
+  spec.stage = worker_stage_of(s);
   spec.lease = s.name.lease;
   spec.command[0] = runtime::python_interpreter(p.python);
   spec.socket_directory = socket_directory;
   spec.token = runtime::fresh_group_token();
-  spec.slot_bytes = std::uint64_t{p.slot_mb} << 20;
+  spec.buffer_bytes = std::uint64_t{p.slot_mb} << 20;
   spec.emulate_speed = s.emulate_speed;
   spec.max_gradients = max_gradients(s.model);
   return spec;
@@ -69,9 +69,9 @@ gpu::python_spec spec_of(const stage_setup& s, const std::string& socket_directo
 
 }  // namespace
 
-expected<stage_backend> make_program_backend(const stage_setup& s,
-                                             const std::shared_ptr<gpu::device_executor>& executor,
-                                             const gpu::worker_starter& start) {
+expected<stage_backend> make_layers_backend(const stage_setup& s,
+                                            const std::shared_ptr<gpu::device_executor>& executor,
+                                            const gpu::worker_starter& start) {
   if (!start)
     return refuse(reason::kind::infeasible,
                   "this node starts no workers, which a training with a program needs");

@@ -1,4 +1,4 @@
-#include "actors/training/program_reports.hpp"
+#include "actors/training/worker_reports.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,7 @@
 
 namespace troupe::actors {
 
-void program_reports::add(const stage_report& r) {
+void worker_reports::add(const stage_report& r) {
   if (!r.worker) return;
   auto& all = all_ ? *all_ : all_.emplace();
   if (!r.worker->engine.empty()) all.engine = r.worker->engine;
@@ -18,18 +18,18 @@ void program_reports::add(const stage_report& r) {
 }
 
 // Only last stages have values. All stages skip an update, or none: they see the same norm.
-void program_reports::add(iteration_record& record, const worker_report& w) {
+void worker_reports::add(iteration_record& record, const worker_report& w) {
   if (w.values.empty() && !w.skipped) return;
   auto& p = record.program ? *record.program : record.program.emplace();
   add_values(p.values, w.values);
   p.skipped = p.skipped || w.skipped;
 }
 
-void program_reports::complete(const iteration_record& record) {
+void worker_reports::complete(const iteration_record& record) {
   if (all_ && record.program && record.program->skipped) ++all_->skipped_updates;
 }
 
-double program_reports::peak_bytes() const {
+double worker_reports::peak_bytes() const {
   if (!all_ || all_->peak_bytes.empty()) return 0;
   return static_cast<double>(*std::ranges::max_element(all_->peak_bytes));
 }

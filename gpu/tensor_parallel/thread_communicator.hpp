@@ -12,9 +12,9 @@ namespace troupe::gpu {
 
 /// A tensor-parallel group of threads of one program, from the view of one member. Every member
 /// must request the same sums in the same order.
-class group {
+class thread_communicator {
  public:
-  virtual ~group() = default;
+  virtual ~thread_communicator() = default;
 
   virtual std::uint32_t rank() const = 0;
   virtual std::uint32_t size() const = 0;
@@ -30,6 +30,7 @@ class group {
 };
 
 /// The members of a group of threads, by rank.
-std::vector<std::shared_ptr<group>> make_group(std::uint32_t size, double patience_s = 600);
+std::vector<std::shared_ptr<thread_communicator>> make_group(std::uint32_t size,
+                                                             double patience_s = 600);
 
 }  // namespace troupe::gpu

@@ -1,4 +1,4 @@
-#include "gpu/python/slots.hpp"
+#include "gpu/python/shared_buffers.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -12,33 +12,33 @@
 
 namespace troupe::test {
 
-using gpu::python::slot_place;
-using gpu::python::slots;
+using gpu::python::buffer_place;
+using gpu::python::shared_buffers;
 
 namespace {
 
 constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 
-slot_place place_of(const expected<std::shared_ptr<slots::slot>>& s) {
+buffer_place place_of(const expected<std::shared_ptr<shared_buffers::shared_buffer>>& s) {
   REQUIRE(s);
   return (*s)->place();
 }
 
 }  // namespace
 
-TEST_CASE("a slot that was returned is used again") {
-  slots all{8 * mib};
+TEST_CASE("a buffer that was returned is used again") {
+  shared_buffers all{8 * mib};
   const auto first = place_of(all.take(1000));
-  CHECK(first == slot_place{1, 0, 1024});
+  CHECK(first == buffer_place{1, 0, 1024});
   const auto held = all.take(1000);
   CHECK(place_of(held) == first);
-  CHECK(place_of(all.take(64)) == slot_place{1, 1024, 64});
+  CHECK(place_of(all.take(64)) == buffer_place{1, 1024, 64});
 }
 
-TEST_CASE("slots never overlap, and all memory is whole again in the end") {
-  slots all{8 * mib};
+TEST_CASE("buffers never overlap, and all memory is whole again in the end") {
+  shared_buffers all{8 * mib};
   random_source random{1};
-  std::vector<std::shared_ptr<slots::slot>> held;
+  std::vector<std::shared_ptr<shared_buffers::shared_buffer>> held;
   for (int i = 0; i < 2000; ++i) {
     if (auto s = all.take(1 + random.below(mib / 8))) held.push_back(std::move(*s));
     if (!held.empty() && random.below(3) == 0)
@@ -62,11 +62,11 @@ TEST_CASE("slots never overlap, and all memory is whole again in the end") {
 }
 
 TEST_CASE("memory grows by regions up to the limit") {
-  slots all{10 * mib};
+  shared_buffers all{10 * mib};
   CHECK(all.take_new_regions().empty());
   const auto a = all.take(4 * mib), b = all.take(mib);
   CHECK(place_of(a).region == 1);
-  CHECK(place_of(b) == slot_place{2, 0, mib});
+  CHECK(place_of(b) == buffer_place{2, 0, mib});
   auto regions = all.take_new_regions();
   REQUIRE(regions.size() == 2);
   CHECK(regions[0].memory->bytes().size() == 4 * mib);
@@ -84,19 +84,19 @@ TEST_CASE("memory grows by regions up to the limit") {
         "shared memory; slot_mb may be too small");
 }
 
-TEST_CASE("a slot gives back what its output does not use") {
-  slots all{8 * mib};
+TEST_CASE("a buffer gives back what its output does not use") {
+  shared_buffers all{8 * mib};
   const auto first = all.take(mib);
   REQUIRE(first);
   (*first)->shorten(100);
   CHECK((*first)->bytes().size() == 128);
-  CHECK(place_of(all.take(64)) == slot_place{1, 128, 64});
+  CHECK(place_of(all.take(64)) == buffer_place{1, 128, 64});
 }
 
-TEST_CASE("a payload keeps its slot, and the memory, after the slots are gone") {
+TEST_CASE("a payload keeps its buffer, and the memory, after the buffers are gone") {
   payload p;
   {
-    slots all{8 * mib};
+    shared_buffers all{8 * mib};
     auto s = all.take(64);
     REQUIRE(s);
     (*s)->bytes()[5] = std::byte{7};
@@ -107,8 +107,8 @@ TEST_CASE("a payload keeps its slot, and the memory, after the slots are gone") 
   CHECK(p.bytes()[5] == std::byte{7});
 }
 
-TEST_CASE("slots are returned from any thread") {
-  slots all{8 * mib};
+TEST_CASE("buffers are returned from any thread") {
+  shared_buffers all{8 * mib};
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&] {
@@ -118,7 +118,7 @@ TEST_CASE("slots are returned from any thread") {
       }
     });
   for (auto& t : threads) t.join();
-  CHECK(place_of(all.take(4 * mib)) == slot_place{1, 0, 4 * mib});
+  CHECK(place_of(all.take(4 * mib)) == buffer_place{1, 0, 4 * mib});
 }
 
 TEST_CASE("nobody can change the size of shared memory") {
@@ -130,8 +130,8 @@ TEST_CASE("nobody can change the size of shared memory") {
 }
 
 TEST_CASE("a place fits into a number of a header") {
-  const slot_place largest{255, gpu::python::max_slot, gpu::python::max_slot};
-  for (const auto& p : {slot_place{}, slot_place{1, 64, 128}, largest})
+  const buffer_place largest{255, gpu::python::max_buffer, gpu::python::max_buffer};
+  for (const auto& p : {buffer_place{}, buffer_place{1, 64, 128}, largest})
     CHECK(gpu::python::unpacked(gpu::python::packed(p)) == p);
 }
 

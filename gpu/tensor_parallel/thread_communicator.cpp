@@ -1,4 +1,4 @@
-#include "gpu/tensor_parallel/thread_group.hpp"
+#include "gpu/tensor_parallel/thread_communicator.hpp"
 
 #include <fmt/format.h>
 
@@ -110,9 +110,10 @@ class member final : public group {
 
 }  // namespace
 
-std::vector<std::shared_ptr<group>> make_group(std::uint32_t size, double patience_s) {
+std::vector<std::shared_ptr<thread_communicator>> make_group(std::uint32_t size,
+                                                             double patience_s) {
   const auto t = std::make_shared<table>(size, patience_s);
-  std::vector<std::shared_ptr<group>> all;
+  std::vector<std::shared_ptr<thread_communicator>> all;
   for (std::uint32_t rank = 0; rank < size; ++rank)
     all.push_back(std::make_shared<member>(t, rank));
   return all;

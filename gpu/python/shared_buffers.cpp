@@ -1,4 +1,4 @@
-#include "gpu/python/slots.hpp"
+#include "gpu/python/shared_buffers.hpp"
 
 #include <algorithm>
 #include <map>
@@ -11,20 +11,20 @@
 
 namespace troupe::gpu::python {
 
-struct slots::state {
+struct shared_buffers::state {
   using free_pieces = std::map<std::uint64_t, std::uint64_t>;  // of free memory: bytes by offset
 
-  std::optional<slot_place> find(std::uint64_t bytes);
+  std::optional<buffer_place> find(std::uint64_t bytes);
   expected<void> grow(std::uint64_t bytes);
-  void give_back(const slot_place& place);
+  void give_back(const buffer_place& place);
   std::uint64_t room_to_grow() const {
     return regions.size() < max_regions ? limit_bytes - total_bytes : 0;
   }
-  std::span<std::byte> memory(const slot_place& p) const {
+  std::span<std::byte> memory(const buffer_place& p) const {
     return regions[p.region - 1].memory->bytes().subspan(p.offset, p.bytes);
   }
 
-  // Number 0 is the memory of gradients, which has no slots.
+  // Number 0 is the memory of gradients, which has no buffers.
   static constexpr std::size_t max_regions = max_region;
 
   mutable std::mutex guard;
@@ -35,7 +35,7 @@ struct slots::state {
 };
 
 // The lowest place that is large enough: it has been used before, if any has.
-std::optional<slot_place> slots::state::find(std::uint64_t bytes) {
+std::optional<buffer_place> shared_buffers::state::find(std::uint64_t bytes) {
   for (std::size_t r = 0; r < free.size(); ++r) {
     const auto piece = std::find_if(free[r].begin(), free[r].end(),
                                     [&](const auto& p) { return p.second >= bytes; });
@@ -43,20 +43,21 @@ std::optional<slot_place> slots::state::find(std::uint64_t bytes) {
     const auto [offset, size] = *piece;
     free[r].erase(piece);
     if (size > bytes) free[r].emplace(offset + bytes, size - bytes);
-    return slot_place{regions[r].number, offset, bytes};
+    return buffer_place{regions[r].number, offset, bytes};
   }
   return {};
 }
 
 // Doubles what there is, so that the number of regions stays small.
-expected<void> slots::state::grow(std::uint64_t bytes) {
+expected<void> shared_buffers::state::grow(std::uint64_t bytes) {
   constexpr std::uint64_t smallest = std::uint64_t{4} << 20;
   if (bytes > room_to_grow())
     return refuse(reason::kind::infeasible,
                   "a tensor of {} bytes finds no room in {} bytes of shared memory; slot_mb may be "
                   "too small",
                   bytes, limit_bytes);
-  const auto size = std::min({room_to_grow(), std::max({bytes, total_bytes, smallest}), max_slot});
+  const auto size =
+      std::min({room_to_grow(), std::max({bytes, total_bytes, smallest}), max_buffer});
   auto memory = shared_memory::make(size);
   if (!memory) return refuse(memory.error());
   regions.push_back({static_cast<std::uint32_t>(regions.size() + 1), std::move(*memory)});
@@ -65,7 +66,7 @@ expected<void> slots::state::grow(std::uint64_t bytes) {
   return {};
 }
 
-void slots::state::give_back(const slot_place& place) {
+void shared_buffers::state::give_back(const buffer_place& place) {
   if (place.bytes == 0) return;
   auto& pieces = free[place.region - 1];
   auto [piece, fresh] = pieces.emplace(place.offset, place.bytes);
@@ -82,12 +83,12 @@ void slots::state::give_back(const slot_place& place) {
   }
 }
 
-slots::slot::~slot() {
+shared_buffers::shared_buffer::~shared_buffer() {
   std::lock_guard lock{from_->guard};
   from_->give_back(place_);
 }
 
-void slots::slot::shorten(std::uint64_t bytes) {
+void shared_buffers::shared_buffer::shorten(std::uint64_t bytes) {
   const auto kept = aligned(bytes);
   if (kept >= place_.bytes) return;
   std::lock_guard lock{from_->guard};
@@ -96,25 +97,25 @@ void slots::slot::shorten(std::uint64_t bytes) {
   bytes_ = bytes_.first(kept);
 }
 
-slots::slots(std::uint64_t limit_bytes) : state_{std::make_shared<state>()} {
+shared_buffers::shared_buffers(std::uint64_t limit_bytes) : state_{std::make_shared<state>()} {
   state_->limit_bytes = limit_bytes / tensor_alignment * tensor_alignment;
 }
 
-expected<std::shared_ptr<slot>> slots::take(std::uint64_t bytes) {
+expected<std::shared_ptr<shared_buffer>> shared_buffers::take(std::uint64_t bytes) {
   const auto wanted = aligned(std::max<std::uint64_t>(bytes, 1));
-  if (wanted > max_slot)
+  if (wanted > max_buffer)
     return refuse(reason::kind::infeasible, "a tensor has {} bytes, expected {} at most", bytes,
-                  max_slot);
+                  max_buffer);
   std::lock_guard lock{state_->guard};
   auto place = state_->find(wanted);
   if (!place) {
     if (auto ok = state_->grow(wanted); !ok) return refuse(ok.error());
     place = state_->find(wanted);
   }
-  return std::make_shared<slot>(state_, state_->memory(*place), *place);
+  return std::make_shared<shared_buffer>(state_, state_->memory(*place), *place);
 }
 
-bool slots::has_room(std::uint64_t bytes) const {
+bool shared_buffers::has_room(std::uint64_t bytes) const {
   std::lock_guard lock{state_->guard};
   const auto fits = [&](const auto& pieces) {
     return std::any_of(pieces.begin(), pieces.end(),
@@ -124,7 +125,7 @@ bool slots::has_room(std::uint64_t bytes) const {
          std::any_of(state_->free.begin(), state_->free.end(), fits);
 }
 
-std::vector<slots::region> slots::take_new_regions() {
+std::vector<shared_buffers::region> shared_buffers::take_new_regions() {
   std::lock_guard lock{state_->guard};
   const auto first = state_->regions.begin() + static_cast<std::ptrdiff_t>(state_->given);
   std::vector<region> fresh{first, state_->regions.end()};
@@ -132,7 +133,7 @@ std::vector<slots::region> slots::take_new_regions() {
   return fresh;
 }
 
-payload as_payload(std::shared_ptr<const slot> s) {
+payload as_payload(std::shared_ptr<const shared_buffer> s) {
   const auto bytes = s->bytes();
   return {std::move(s), bytes};
 }

@@ -9,7 +9,7 @@ namespace troupe::actors {
 
 /// Sums up, for the trainer's reports, the reports of a program's stages on their workers. Without
 /// a program it stays empty.
-class program_reports {
+class worker_reports {
  public:
   /// When a stage is ready, and of each of its iterations.
   void add(const stage_report& r);

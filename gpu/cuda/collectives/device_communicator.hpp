@@ -5,7 +5,7 @@
 
 #include "gpu/cuda/collectives/communicator.hpp"
 #include "gpu/cuda/runtime/memory.hpp"
-#include "gpu/tensor_parallel/thread_group.hpp"
+#include "gpu/tensor_parallel/thread_communicator.hpp"
 
 namespace troupe::gpu::cuda {
 
@@ -14,9 +14,9 @@ const collectives* collectives_of(machine& m, std::string& why);
 
 /// A group of GPUs that all-reduce, from the view of one member. All-reduces are ordered with its
 /// kernels, and throw std::runtime_error if they cannot be enqueued.
-class device_group {
+class device_communicator {
  public:
-  virtual ~device_group() = default;
+  virtual ~device_communicator() = default;
   virtual void sum(float* values, std::size_t count) = 0;
   virtual void sum(bf16* values, std::size_t count) = 0;
   /// May run concurrently with kernels that are launched later, until machine::join_beside.
@@ -32,11 +32,11 @@ class device_group {
 };
 
 /// By NCCL.
-class nccl_group final : public device_group {
+class nccl_communicator final : public device_communicator {
  public:
-  nccl_group(std::shared_ptr<machine> m, std::unique_ptr<communicator> c)
+  nccl_communicator(std::shared_ptr<machine> m, std::unique_ptr<communicator> c)
       : machine_{std::move(m)}, communicator_{std::move(c)} {}
-  ~nccl_group() override { communicator_->leave(machine_); }
+  ~nccl_communicator() override { communicator_->leave(machine_); }
 
   void sum(float* values, std::size_t count) override {
     communicator_->sum(values, count, machine_->stream());
@@ -59,9 +59,9 @@ class nccl_group final : public device_group {
 
 /// Through the host, without NCCL: by a thread group, with a fixed order of additions. Synchronizes
 /// with the GPU each time.
-class host_group final : public device_group {
+class host_communicator final : public device_communicator {
  public:
-  host_group(std::shared_ptr<machine> m, std::shared_ptr<group> members);
+  host_communicator(std::shared_ptr<machine> m, std::shared_ptr<thread_communicator> members);
 
   void sum(float* values, std::size_t count) override;
   void sum(bf16* values, std::size_t count) override;
@@ -73,7 +73,7 @@ class host_group final : public device_group {
   void through_host(T* values, std::size_t count);
 
   std::shared_ptr<machine> machine_;
-  std::shared_ptr<group> members_;
+  std::shared_ptr<thread_communicator> members_;
   block_pool host_;
   std::vector<float> wide_;
 };

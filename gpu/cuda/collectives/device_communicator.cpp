@@ -1,4 +1,4 @@
-#include "gpu/cuda/collectives/device_group.hpp"
+#include "gpu/cuda/collectives/device_communicator.hpp"
 
 #include <cstdlib>
 #include <stdexcept>
@@ -15,14 +15,15 @@ const collectives* collectives_of(machine& m, std::string& why) {
   return nullptr;
 }
 
-host_group::host_group(std::shared_ptr<machine> m, std::shared_ptr<group> members)
+host_communicator::host_communicator(std::shared_ptr<machine> m,
+                                     std::shared_ptr<thread_communicator> members)
     : machine_{m}, members_{std::move(members)}, host_{std::move(m), block_pool::where::host} {}
 
 // Sums are made in 32 bits whatever the type on the GPU, in the order of ranks, so all members get
 // the same bits; 16-bit values are rounded once, at the end. Both copies are awaited: the host must
 // see the values, and the staging memory is reused after the return.
 template <class T>
-void host_group::through_host(T* values, std::size_t count) {
+void host_communicator::through_host(T* values, std::size_t count) {
   const auto staging = host_.take<T>(count);
   machine_->copy_out(staging.get(), values, count * sizeof(T));
   machine_->wait(machine_->record_event());
@@ -39,11 +40,11 @@ void host_group::through_host(T* values, std::size_t count) {
   machine_->wait(machine_->record_event());
 }
 
-void host_group::sum(float* values, std::size_t count) {
+void host_communicator::sum(float* values, std::size_t count) {
   through_host(values, count);
 }
 
-void host_group::sum(bf16* values, std::size_t count) {
+void host_communicator::sum(bf16* values, std::size_t count) {
   through_host(values, count);
 }
 

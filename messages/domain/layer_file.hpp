@@ -10,7 +10,7 @@ namespace troupe {
 
 /// A Python file with layers, loss, data and optimizer: key `program` of `train:`. Each stage's
 /// layers are computed by a worker, a process of its own.
-struct training_program {
+struct layer_file {
   std::string file;              // the same path and content on every node
   std::string sha256;            // of its content, when it was submitted
   std::string arguments;         // for its functions by name: a JSON object
@@ -23,7 +23,7 @@ struct training_program {
   /// by torch.distributed. Empty: host.
   std::string gradients;
 
-  TROUPE_FIELDS(training_program, file, sha256, arguments, python, threads, slot_mb, deterministic,
+  TROUPE_FIELDS(layer_file, file, sha256, arguments, python, threads, slot_mb, deterministic,
                 gradients);
 };
 
