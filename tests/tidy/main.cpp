@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tidy/floors.hpp"
+#include "tidy/lists.hpp"
 #include "tidy/rules.hpp"
 #include "tidy/tree.hpp"
 
@@ -60,6 +61,8 @@ int main(int argc, char** argv) {
   for (const auto& s : files) report(check(s, c));
   report(check_components(files));
   report(check_folders(files));
+  report(check_lists(
+      [&](const std::string& path) { return read_source(path, read_file(root / path)); }));
   std::printf("%s", text_of_floors().c_str());
   std::printf("tidy: %zu files, %zu findings\n", files.size(), findings);
   return findings == 0 && !files.empty() ? 0 : 1;

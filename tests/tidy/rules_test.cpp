@@ -1,10 +1,12 @@
 #include "tidy/rules.hpp"
 
 #include <catch2/catch.hpp>
+#include <map>
 #include <set>
 #include <sstream>
 
 #include "tidy/floors.hpp"
+#include "tidy/lists.hpp"
 #include "tidy/tree.hpp"
 
 using namespace troupe::tidy;
@@ -267,4 +269,33 @@ TEST_CASE("a function of more than 70 lines is refused") {
   CHECK(rest(in_class(70)).empty());
   CHECK(rest(in_class(71)).size() == 1);
   CHECK(rest("namespace a {\n" + function(69, "") + function(69, "") + "}\n").empty());
+}
+
+TEST_CASE("a page whose list is not the code's is refused") {
+  std::map<std::string, std::string> files{
+      {"cli/verbs/verbs.def", "TROUPE_VERB(up, \"Run\")\nTROUPE_VERB(down, \"Stop\")\n"},
+      {"cli/README.md", "`up`, `down`\n"},
+      {"messages/wire/journal.hpp",
+       "using journal_entry =\n    std::variant<a, b, c, d, e, f,\n g, h, i, j, k>;\n"}};
+  auto& page = files["docs/architecture.md"];
+  for (const auto& m : all_floors()) page += floors_row(m.module) + " |\n";
+  page += "It defines eleven kinds of entry.\n";
+  const auto found = [&] {
+    return check_lists([&](const std::string& path) { return read_source(path, files.at(path)); });
+  };
+  CHECK(found().empty());
+  const auto with = [&](const std::string& path, const std::string& old, const std::string& by) {
+    const auto before = files.at(path);
+    auto& text = files.at(path);
+    text.replace(text.find(old), old.size(), by);
+    const auto all = found();
+    files.at(path) = before;
+    return all.size() == 1 ? all[0].text() : std::to_string(all.size()) + " findings";
+  };
+  CHECK(with("cli/README.md", "`down`", "") ==
+        "cli/README.md:1: lacks the verb `down` of cli/verbs/verbs.def");
+  CHECK(with("messages/wire/journal.hpp", ", k", "").find("\"defines ten kinds of entry\"") !=
+        std::string::npos);
+  CHECK(with("docs/architecture.md", "`schedule`", "`plan`").find("| `planners` | ") !=
+        std::string::npos);
 }
