@@ -299,3 +299,9 @@ TEST_CASE("a page whose list is not the code's is refused") {
   CHECK(with("docs/architecture.md", "`schedule`", "`plan`").find("| `planners` | ") !=
         std::string::npos);
 }
+
+TEST_CASE("identifiers of the page's scripts have the glossary's words") {
+  CHECK(said("web/page/a.js", "const most_nodes = 3;\n") ==
+        "1: 'most_nodes' has 'most'; write max\n");
+  CHECK(said("web/page/a.js", "const text = `at most ${n}`;\n").empty());
+}
