@@ -38,6 +38,9 @@ std::vector<finding> check_page(const source& s, const checkout& c);
 /// Sources that a CMake file names.
 std::vector<finding> check_build_file(const source& s, const checkout& c);
 
+/// Folders with too many files of code. Paths are relative to the root.
+std::vector<finding> check_folders(const std::vector<std::string>& paths);
+
 /// "docs/a/../b.md" without the dots.
 std::string normal_path(const std::string& path);
 

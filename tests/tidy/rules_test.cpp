@@ -219,3 +219,19 @@ TEST_CASE("comments begin with their subject") {
   CHECK_FALSE(refused("web/http/a.cpp", "auto url = \"https://What is this\";"));
   CHECK_FALSE(refused("web/http/a.cpp", "/// Offers of a decoder."));
 }
+
+TEST_CASE("a folder of more than 30 files of code is refused") {
+  std::vector<std::string> paths{"planners/CMakeLists.txt", "planners/README.md"};
+  for (int i = 0; i < 30; ++i)
+    paths.push_back("planners/cost/f" + std::to_string(i) + (i % 2 ? ".hpp" : ".cpp"));
+  CHECK(check_folders(paths).empty());
+  paths.push_back("planners/cost/deeper/a.cpp");
+  paths.push_back("planners/cost/table.csv");
+  CHECK(check_folders(paths).empty());
+  paths.push_back("planners/cost/a.py");
+  const auto found = check_folders(paths);
+  REQUIRE(found.size() == 1);
+  CHECK(found.front().text() ==
+        "planners/cost:1: has 31 files of code; 30 are allowed: what belongs together gets a "
+        "folder");
+}
