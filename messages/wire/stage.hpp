@@ -15,7 +15,7 @@
 #include "messages/domain/model.hpp"
 #include "messages/domain/stage_name.hpp"
 #include "messages/domain/training.hpp"
-#include "messages/wire/prefill.hpp"
+#include "messages/wire/guest.hpp"
 
 // Between a trainer, its stages and the gateways between them, except `query_training` and its
 // answer. A stage is identified by (lease, pipeline, stage). docs/operating.md describes how
@@ -111,15 +111,6 @@ struct stage_step {
   std::uint32_t turn = 0;  // turn of the tensor that it sends
 
   TROUPE_FIELDS(stage_step, what, microbatch, turn);
-};
-
-/// The guest of a stage, and the plan for its time.
-struct guest_setup {
-  bubble_lending how;
-  guest_place place;
-  stage_timetable times;  // when the plan has the stage compute
-
-  TROUPE_FIELDS(guest_setup, how, place, times);
 };
 
 /// Trainer to node: create this stage. Repeated until a `stage_report` answers; an existing stage
