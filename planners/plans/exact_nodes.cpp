@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "planners/plans/datacenter_groups.hpp"
+#include "planners/cluster/datacenter_groups.hpp"
 #include "planners/plans/has.hpp"
 
 namespace troupe::planners {

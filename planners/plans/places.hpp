@@ -11,10 +11,10 @@
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/job.hpp"
 #include "messages/domain/plan.hpp"
+#include "planners/cluster/datacenter_groups.hpp"
 #include "planners/cluster/gpu_pools.hpp"
 #include "planners/cluster/idle_index.hpp"
 #include "planners/plans/bounds.hpp"
-#include "planners/plans/datacenter_groups.hpp"
 
 // Over which datacenters one job may be spread (docs/files.md, "Several datacenters"), under every
 // policy. All of its datacenters must be linked, each with each: the ranks of a program may all

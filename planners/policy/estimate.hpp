@@ -5,7 +5,7 @@
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/job.hpp"
 #include "messages/domain/plan.hpp"
-#include "planners/policy/decision.hpp"
+#include "planners/cluster/decision.hpp"
 
 namespace troupe::planners {
 

@@ -8,10 +8,10 @@
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/job.hpp"
 #include "messages/domain/plan.hpp"
+#include "planners/cluster/decision.hpp"
 #include "planners/cluster/idle_index.hpp"
 #include "planners/cluster/planning_budget.hpp"
 #include "planners/plans/fits.hpp"
-#include "planners/policy/decision.hpp"
 
 // Jobs that are trained as pipelines, under every policy (docs/planners/datacenter_selection.md):
 // Algorithm 1 places them; MARP makes the plans of all others.

@@ -9,9 +9,9 @@
 
 #include "messages/base/random.hpp"
 #include "messages/base/reason.hpp"
+#include "planners/cluster/decision.hpp"
 #include "planners/cluster/planning_budget.hpp"
 #include "planners/cluster/snapshot.hpp"
-#include "planners/policy/decision.hpp"
 #include "planners/policy/placement.hpp"
 
 namespace troupe::planners {

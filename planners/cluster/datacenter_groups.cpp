@@ -1,4 +1,4 @@
-#include "planners/plans/datacenter_groups.hpp"
+#include "planners/cluster/datacenter_groups.hpp"
 
 #include <algorithm>
 #include <utility>
