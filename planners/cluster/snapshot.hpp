@@ -99,7 +99,7 @@ struct snapshot {
   /// that looks only at what is left of each job then does not change its decisions because time
   /// passes.
   std::optional<double> changed_s{};
-  std::span<const arrival> arrivals{};  // the latest, oldest first
+  std::span<const recent_arrival> arrivals{};  // the latest, oldest first
   /// Unions that run, each a job without plans: their members are in none of the lists.
   const job_views& unions = no_jobs;
 

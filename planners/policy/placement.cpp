@@ -213,10 +213,6 @@ job_spec with_rows(job_spec job, std::uint32_t rows) {
   return job;
 }
 
-bool is_pipeline_job(const job_spec& job) {
-  return job.train || job.slots || job.pipeline != pipeline_wish{};
-}
-
 bool runs_as_pipelines(const job_spec& job, const std::vector<plan>* plans) {
   return is_pipeline_job(job) || (plans && !plans->empty() && !plans->front().stages.empty());
 }

@@ -12,14 +12,13 @@
 #include "planners/cluster/idle_index.hpp"
 #include "planners/cluster/planning_budget.hpp"
 #include "planners/plans/fits.hpp"
+#include "planners/plans/user_request.hpp"
 
 // Jobs that are trained as pipelines, under every policy (docs/planners/datacenter_selection.md):
 // Algorithm 1 places them; MARP makes the plans of all others.
 
 namespace troupe::planners {
 
-/// Whether the job file has `train`, `slots` or `pipeline`.
-bool is_pipeline_job(const job_spec& job);
 /// Does it run as pipelines of planned stages? Such a job does, and simulated work that no single
 /// stage can hold.
 bool runs_as_pipelines(const job_spec& job, const std::vector<plan>* plans);
