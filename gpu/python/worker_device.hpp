@@ -11,6 +11,7 @@
 #include "gpu/model/operations.hpp"
 #include "gpu/python/gradient_memory.hpp"
 #include "gpu/python/python_spec.hpp"
+#include "gpu/python/shared_buffers.hpp"
 #include "gpu/python/worker_session.hpp"
 
 namespace troupe::gpu::python {

@@ -91,7 +91,7 @@ class table {
   std::string ended_;
 };
 
-class member final : public group {
+class member final : public thread_communicator {
  public:
   member(std::shared_ptr<table> t, std::uint32_t rank) : table_{std::move(t)}, rank_{rank} {}
 
