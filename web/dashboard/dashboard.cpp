@@ -24,7 +24,7 @@ http_answer failed(int status, const std::string& sentence, http_fields fields =
 
 // The cluster changes every second, so no cache may keep an answer. "nosniff" keeps browsers from
 // reading JSON, which has users' text in it, as a page.
-http_answer document(std::string text) {
+http_answer json_answer(std::string text) {
   return {200,
           json_type,
           std::move(text),
@@ -82,20 +82,20 @@ http_answer training_answer(job_id job, const expected<message>& reply, const qu
   if (!t) return absent(reply);
   const bool exists = std::ranges::find(cluster.jobs, job, &job_status::job) != cluster.jobs.end();
   if (!t->why.text.empty() && !exists) return failed(404, t->why.text);
-  return document(text(*t));
+  return json_answer(text(*t));
 }
 
 http_answer explain_answer(job_id, const expected<message>& reply, const query_reply&) {
   const auto* e = reply ? std::get_if<explanation>(&*reply) : nullptr;
   if (!e) return absent(reply);
-  return e->job.job == 0 ? failed(404, e->summary) : document(dashboard_json::explain(*e));
+  return e->job.job == 0 ? failed(404, e->summary) : json_answer(dashboard_json::explain(*e));
 }
 
 http_answer job_answer(job_id job, const expected<message>& reply, const query_reply&) {
   const auto* jobs = reply ? std::get_if<query_reply>(&*reply) : nullptr;
   if (!jobs) return absent(reply);
   const auto text = dashboard_json::job(*jobs, job);
-  return text.empty() ? failed(404, fmt::format("no job {}", job)) : document(text);
+  return text.empty() ? failed(404, fmt::format("no job {}", job)) : json_answer(text);
 }
 
 }  // namespace
@@ -151,14 +151,14 @@ http_answer timeline_document(job_id job, const expected<message>& reply,
 std::span<const route<dashboard>> dashboard::routes() {
   static constexpr auto from_view = [](const dashboard& d, const routed_request& q, auto text) {
     const auto v = d.watcher_->now();
-    q.reply->whole(v->known ? document(text(*v)) : absent(v->why_absent));
+    q.reply->whole(v->known ? json_answer(text(*v)) : absent(v->why_absent));
   };
   static const route<dashboard> all[] = {
       {{"/health", "GET", false},
        [](dashboard& d, const routed_request& q) {
-         q.reply->whole(document(d.watcher_->now()->known
-                                     ? R"({"status":"ok","controller":true})"
-                                     : R"({"status":"ok","controller":false})"));
+         q.reply->whole(json_answer(d.watcher_->now()->known
+                                        ? R"({"status":"ok","controller":true})"
+                                        : R"({"status":"ok","controller":false})"));
        }},
       {{"/metrics"},
        [](dashboard& d, const routed_request& q) {
