@@ -8,6 +8,7 @@
 
 #include "messages/base/refuse.hpp"
 #include "messages/codec/codec.hpp"
+#include "planners/policy/bound_warning.hpp"
 #include "planners/policy/placement.hpp"
 
 namespace troupe::actors {

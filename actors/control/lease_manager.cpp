@@ -14,6 +14,7 @@
 #include "messages/base/refuse.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/fits.hpp"
+#include "planners/plans/places.hpp"
 
 namespace troupe::actors {
 

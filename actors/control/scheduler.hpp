@@ -90,9 +90,9 @@ class scheduler_state {
   planners::job_views waiting_, running_, unions_;
   std::optional<planners::kept_gpus> kept_;  // by the last decisions, for a job that waits
   std::vector<planners::unusable_node> unusable_;
-  std::vector<planners::arrival> arrivals_;  // the latest, oldest first
-  double changed_s_ = 0;                     // when a policy was last given a reason to decide
-  std::map<job_id, plans_reply> plans_;      // by job, while it exists
+  std::vector<planners::recent_arrival> arrivals_;  // the latest, oldest first
+  double changed_s_ = 0;                 // when a policy was last given a reason to decide
+  std::map<job_id, plans_reply> plans_;  // by job, while it exists
   std::map<job_id, job_progress> progress_;
   std::map<job_id, double> wanted_;  // plans being computed: their memory factor
   pending_starts pending_;

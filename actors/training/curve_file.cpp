@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "actors/training/program_reports.hpp"
+#include "actors/training/worker_reports.hpp"
 #include "gpu/model/checkpoint_fence.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/whole_file.hpp"

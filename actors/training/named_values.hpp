@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "messages/domain/training_program.hpp"
+#include "messages/domain/layer_file.hpp"
 
 namespace troupe::actors {
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "actors/training/program_reports.hpp"
+#include "actors/training/worker_reports.hpp"
 #include "messages/wire/stage.hpp"
 
 namespace troupe::actors {
@@ -29,7 +29,7 @@ class ordered_sums {
     double squared_norm = 0;
     for (const auto& [name, p] : parts_) {
       record.loss += p.loss / pipelines;
-      if (p.worker) program_reports::add(record, *p.worker);
+      if (p.worker) worker_reports::add(record, *p.worker);
     }
     for (auto at = parts_.rbegin(); at != parts_.rend(); ++at)
       if (at->first.first == 0) squared_norm += at->second.squared_norm;

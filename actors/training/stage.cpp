@@ -250,7 +250,7 @@ void stage_state::end_step(const stage_step& s, gpu::outcome o) {
     t.to_stage = me().stage - 1;
     t.path = o_.setup.backward;
   }
-  t.path.rank = s.rank;
+  t.path.turn = s.turn;
   send(std::move(t), std::move(body));
 }
 
@@ -381,7 +381,7 @@ std::optional<std::size_t> stage_state::operation_number() const {
 // Every transition that a device makes: the phase identifies the operation that has ended.
 void stage_state::on_device_done(expected<gpu::outcome> r) {
   busy_ = false;
-  if (!r && phase_ == phase::group_id) {
+  if (!r && phase_ == phase::communicator_id) {
     stage_report ready;
     ready.fallback_reason = r.error();
     return report_ready(std::move(ready));
@@ -393,9 +393,9 @@ void stage_state::on_device_done(expected<gpu::outcome> r) {
   switch (phase_) {
     case phase::loading:
       return request_group_id();
-    case phase::group_id: {
+    case phase::communicator_id: {
       stage_report ready;
-      ready.group_id = group_id_of(o);
+      ready.communicator_id = communicator_id_of(o);
       return report_ready(std::move(ready));
     }
     case phase::joining:

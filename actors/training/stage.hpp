@@ -26,8 +26,9 @@ namespace troupe::actors {
 /// Phases; every transition without an event below is the completion of the device's operation:
 ///
 ///   loading    the device is created, and loads the checkpoint that the training resumes from
-///     -> group_id, of a CUDA device that has peers or tensor-parallel ranks; else -> steps
-///   group_id   the device creates an id for a collective communicator, or reports why it cannot
+///     -> communicator_id, of a CUDA device that has peers or tensor-parallel ranks; else -> steps
+///   communicator_id   the device creates an id for a collective communicator, or reports why it
+///   cannot
 ///     -> steps; reports "ready", with the id or the reason
 ///   joining    the device joins the communicator, or finds out that it cannot
 ///     -> steps; reports which
@@ -76,7 +77,7 @@ class stage_state {
  private:
   enum class phase {
     loading,
-    group_id,
+    communicator_id,
     joining,
     steps,
     gradients,

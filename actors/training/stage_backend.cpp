@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "actors/training/program_backend.hpp"
+#include "actors/training/layers_backend.hpp"
 #include "gpu/model/checkpoint.hpp"
 #include "gpu/model/checkpoint_fence.hpp"
 #include "gpu/model/layer_index.hpp"
@@ -75,7 +75,7 @@ expected<stage_backend> make_backend(const stage_setup& s,
                                      const std::shared_ptr<gpu::device_executor>& executor,
                                      const gpu::cuda_device_maker& make_cuda,
                                      const gpu::worker_starter& start_worker) {
-  if (s.how.program) return make_program_backend(s, executor, start_worker);
+  if (s.how.program) return make_layers_backend(s, executor, start_worker);
   const auto spec = spec_of(s);
   auto device = make_device(s, spec, executor, make_cuda);
   if (!device) return refuse(device.error());

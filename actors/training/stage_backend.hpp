@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "actors/protocol/node_interface.hpp"
-#include "actors/training/stage.hpp"
 #include "actors/training/stage_options.hpp"
 #include "gpu/device/device_type.hpp"
 #include "gpu/python/worker_process.hpp"

@@ -13,7 +13,7 @@ namespace troupe::actors {
 void stage_state::request_group_id() {
   const bool alone = o_.setup.pipelines == 1 && o_.setup.devices.size() <= 1;
   if (alone || !executor_->may_join_group()) return report_ready();
-  phase_ = phase::group_id;
+  phase_ = phase::communicator_id;
   submit(make_group_operation(o_.setup));
 }
 
@@ -22,12 +22,13 @@ void stage_state::on_group(const stage_run& r) {
   auto& gradients = training_.gradients();
   const bool fresh = next_ == 0 && training_.iteration() == o_.setup.first_iteration;
   if (!fresh || failed_) return;
-  if (r.group_id.empty() && r.until > training_.iteration()) return gradients.leave();
-  if (r.group_id.empty() || busy_ || phase_ != phase::steps || std::exchange(asked_to_join_, true))
+  if (r.communicator_id.empty() && r.until > training_.iteration()) return gradients.leave();
+  if (r.communicator_id.empty() || busy_ || phase_ != phase::steps ||
+      std::exchange(asked_to_join_, true))
     return;
   phase_ = phase::joining;
   gradients.join();
-  submit(join_group_operation(o_.setup, r.group_id));
+  submit(join_communicator_operation(o_.setup, r.communicator_id));
 }
 
 void stage_state::end_join(std::optional<reason> refused) {

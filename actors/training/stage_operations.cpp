@@ -16,18 +16,20 @@ gpu::operation operation_of(const stage_step& s) {
 
 // All peers make one, since each has to find out whether its own device can.
 gpu::operation make_group_operation(const stage_setup& s) {
-  return {.what = operation_kind::make_group_id, .rank = s.name.pipeline, .size = s.pipelines};
+  return {
+      .what = operation_kind::make_communicator_id, .rank = s.name.pipeline, .size = s.pipelines};
 }
 
-gpu::operation join_group_operation(const stage_setup& s, const std::vector<std::uint8_t>& id) {
-  return {.what = operation_kind::join_group,
+gpu::operation join_communicator_operation(const stage_setup& s,
+                                           const std::vector<std::uint8_t>& id) {
+  return {.what = operation_kind::join_communicator,
           .in = {payload{id}},
           .rank = s.name.pipeline,
           .size = s.pipelines};
 }
 
 // The id is opaque here: only devices of the kind that has made it can read it.
-std::vector<std::uint8_t> group_id_of(const gpu::outcome& o) {
+std::vector<std::uint8_t> communicator_id_of(const gpu::outcome& o) {
   std::vector<std::uint8_t> id;
   const auto bytes = o.out.empty() ? std::span<const std::byte>{} : o.out[0].bytes();
   for (const auto b : bytes) id.push_back(std::to_integer<std::uint8_t>(b));

@@ -16,9 +16,10 @@ gpu::operation operation_of(const stage_step& s);
 
 /// The device makes the id of a communicator for the peers of this stage; pipeline 0's counts.
 gpu::operation make_group_operation(const stage_setup& s);
-gpu::operation join_group_operation(const stage_setup& s, const std::vector<std::uint8_t>& id);
+gpu::operation join_communicator_operation(const stage_setup& s,
+                                           const std::vector<std::uint8_t>& id);
 /// The id that a device has made; empty of other pipelines than 0.
-std::vector<std::uint8_t> group_id_of(const gpu::outcome& o);
+std::vector<std::uint8_t> communicator_id_of(const gpu::outcome& o);
 
 /// The optimizer step, with the sums of the hosts, or, if both are empty, with the device's own.
 gpu::operation update_operation(std::pair<payload, payload> sums, double scale);

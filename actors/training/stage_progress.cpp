@@ -42,7 +42,7 @@ bool stage_progress::set_ready(std::size_t i, const stage_report& r) {
   auto& s = stages_[i];
   TROUPE_INVARIANT(!s.ready);
   s.ready = true;
-  s.group_id = r.group_id;
+  s.communicator_id = r.communicator_id;
   s.fallback_reason = r.fallback_reason;
   return ++ready_ == stages_.size();
 }
@@ -62,14 +62,14 @@ void stage_progress::set_joined(std::size_t i, const stage_report& r) {
 bool stage_progress::groups_are_settled() const {
   for (std::uint32_t s = 0; s < stages_each_; ++s)
     for (std::uint32_t p = 0; p < pipelines_; ++p)
-      if (!group_id(s).empty() && !of(p, s).joined) return false;
+      if (!communicator_id(s).empty() && !of(p, s).joined) return false;
   return true;
 }
 
 // Pipeline 0's device has made it, for all peers.
-const std::vector<std::uint8_t>& stage_progress::group_id(std::uint32_t stage) const {
+const std::vector<std::uint8_t>& stage_progress::communicator_id(std::uint32_t stage) const {
   static const std::vector<std::uint8_t> none;
-  return fallback_reason(stage) ? none : of(0, stage).group_id;
+  return fallback_reason(stage) ? none : of(0, stage).communicator_id;
 }
 
 void stage_progress::add(std::size_t i, const stage_report& r) {

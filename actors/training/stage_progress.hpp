@@ -35,7 +35,7 @@ class stage_progress {
   /// Its first report. True: the last stage is ready now.
   bool set_ready(std::size_t i, const stage_report& r);
   /// The id of the collective communicator of the devices of all peers; empty: hosts all-reduce.
-  const std::vector<std::uint8_t>& group_id(std::uint32_t stage) const;
+  const std::vector<std::uint8_t>& communicator_id(std::uint32_t stage) const;
   /// The reason, of the first pipeline that has one, why the peers' devices do not all-reduce.
   const reason* fallback_reason(std::uint32_t stage) const;
   /// The answer to the id. Nothing is to be waited for once groups_are_settled(): each stage's
@@ -78,7 +78,7 @@ class stage_progress {
     std::deque<stage_costs> measured;  // in its latest iterations
     means window;                      // since the window began
     std::uint32_t max_in_flight = 0;
-    std::vector<std::uint8_t> group_id;  // of its first report, as the next one
+    std::vector<std::uint8_t> communicator_id;  // of its first report, as the next one
     reason fallback_reason;
     bool joined = false;
     std::optional<std::uint64_t> halts_at;

@@ -152,7 +152,7 @@ void trainer_state::run(std::size_t i) {
               {},
               {},
               {},
-              stages_.group_id(s.name.stage),
+              stages_.communicator_id(s.name.stage),
               o_.incarnation,
               now_s(),
               stages_.clock(i).ahead_s()};

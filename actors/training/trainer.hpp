@@ -16,10 +16,10 @@
 #include "actors/training/lending/bubble_lender.hpp"
 #include "actors/training/ordered_sums.hpp"
 #include "actors/training/planning/training_plan.hpp"
-#include "actors/training/program_reports.hpp"
 #include "actors/training/stage_progress.hpp"
 #include "actors/training/timeline.hpp"
 #include "actors/training/training_watch.hpp"
+#include "actors/training/worker_reports.hpp"
 #include "runtime/host/shared_cluster.hpp"
 
 namespace troupe::actors {
@@ -138,7 +138,7 @@ class trainer_state {
   training_watch watch_;
   controller_reports unreported_;
   bubble_lender lender_;
-  program_reports program_;
+  worker_reports program_;
   curve_file curve_;
   timeline trace_;
   device_times times_;

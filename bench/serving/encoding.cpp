@@ -1,4 +1,5 @@
 #include "serving/encoding.hpp"
+#include "gpu/text/open_tokenizer.hpp"
 
 #include <fmt/format.h>
 

@@ -36,7 +36,7 @@ model_operator operator_of(const json& layer, std::size_t index) {
   return op;
 }
 
-troupe::model model_of(const json& found, const training_program& p) {
+troupe::model model_of(const json& found, const layer_file& p) {
   troupe::model m;
   m.name = fs::path{p.file}.stem().string();
   m.family = "layers";
@@ -57,11 +57,11 @@ troupe::model model_of(const json& found, const training_program& p) {
 
 }  // namespace
 
-expected<described_program> describe_program(const training_program& p) {
+expected<described_program> describe_program(const layer_file& p) {
   return describe_program(p, "troupe.describe", {});
 }
 
-expected<described_program> describe_program(const training_program& p, const std::string& module,
+expected<described_program> describe_program(const layer_file& p, const std::string& module,
                                              const std::vector<std::string>& more) {
   temporary_directory files;
   const auto out = files.file("description.json");
@@ -93,13 +93,12 @@ expected<described_program> describe_program(const training_program& p, const st
 
 expected<job_spec> load_job(const std::string& file, std::span<const gpu_type> catalogue,
                             std::vector<std::string>* notices) {
-  return formats::load_job(file, catalogue, notices,
-                           [](training_program& p) -> expected<troupe::model> {
-                             auto d = describe_program(p);
-                             if (!d) return refuse(d.error());
-                             p.sha256 = d->sha256;
-                             return std::move(d->model);
-                           });
+  return formats::load_job(file, catalogue, notices, [](layer_file& p) -> expected<troupe::model> {
+    auto d = describe_program(p);
+    if (!d) return refuse(d.error());
+    p.sha256 = d->sha256;
+    return std::move(d->model);
+  });
 }
 
 }  // namespace troupe::cli

@@ -8,8 +8,8 @@
 #include "messages/base/reason.hpp"
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/job.hpp"
+#include "messages/domain/layer_file.hpp"
 #include "messages/domain/model.hpp"
-#include "messages/domain/training_program.hpp"
 
 // Models of programs' layers, as `python3 -m troupe.describe` finds them on this machine.
 
@@ -23,9 +23,9 @@ struct described_program {
 
 /// Runs the program's interpreter. Fails with what the program cannot do, or with the reason why
 /// there is no PyTorch here.
-expected<described_program> describe_program(const training_program& p);
+expected<described_program> describe_program(const layer_file& p);
 /// The same by another module of the package, whose document has more.
-expected<described_program> describe_program(const training_program& p, const std::string& module,
+expected<described_program> describe_program(const layer_file& p, const std::string& module,
                                              const std::vector<std::string>& more);
 
 /// formats::load_job for jobs of this machine: a training of a program that names no model gets

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "cli/common/exit_status.hpp"
 #include "cli/common/standard_output.hpp"
 #include "messages/base/reason.hpp"
 
@@ -16,11 +17,6 @@ namespace troupe::cli {
 
 /// Keys stay in order of insertion.
 using json = nlohmann::ordered_json;
-
-/// Exit statuses.
-inline constexpr int exit_done = 0;
-inline constexpr int exit_no = 1;   // infeasible, failed, a difference: with the reason
-inline constexpr int exit_bad = 2;  // bad usage or a bad file
 
 /// The output of a verb. For people: lines on standard output. With --json: one document on
 /// standard output, and nothing else there. Notes and errors go to standard error in both cases.

@@ -14,7 +14,7 @@
 namespace troupe::cli {
 
 struct program_wish {
-  training_program program;
+  layer_file program;
   std::string device;               // a kind that computes
   int index = 0;                    // of the GPU
   std::vector<std::uint32_t> rows;  // samples per micro-batch

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "cli/common/output.hpp"
+#include "cli/common/exit_status.hpp"
 
 namespace troupe::cli {
 

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "cli/common/human.hpp"
+#include "cli/reports/training_figures.hpp"
 #include "messages/base/folds.hpp"
 #include "messages/base/statistics.hpp"
 #include "messages/domain/device_kind.hpp"
@@ -14,17 +15,6 @@
 namespace troupe::cli {
 
 namespace {
-
-/// Clocks have nanosecond resolution; smaller differences are rounding.
-double whole_nanoseconds(double s) {
-  return std::round(s * 1e9) / 1e9;
-}
-
-std::vector<double> lengths(const training_report& r) {
-  std::vector<double> s;
-  for (const auto& i : r.iterations) s.push_back(whole_nanoseconds(i.end_s - i.begin_s));
-  return s;
-}
 
 json costs_document(const stage_costs& k) {
   json d{{"forward_s", k.forward_s},           {"recompute_s", k.recompute_s},
@@ -84,22 +74,6 @@ std::string program_text(const training_result& t) {
 
 }  // namespace
 
-double utilization(const training_report& r) {
-  double busy = 0, all = 0;
-  for (const auto& i : r.iterations) {
-    busy += i.busy_s;
-    all += (i.end_s - i.begin_s) * r.stages * r.pipelines;
-  }
-  return all > 0 ? busy / all : 0;
-}
-
-double mean_iteration_s(const training_report& r) {
-  const auto all = lengths(r);
-  return all.empty() ? 0
-                     : whole_nanoseconds(std::accumulate(all.begin(), all.end(), 0.0) /
-                                         static_cast<double>(all.size()));
-}
-
 json document_of(const training_result& t) {
   const auto& r = t.report;
   json losses = json::array(), norms = json::array(), stages = json::array();
@@ -108,7 +82,7 @@ json document_of(const training_result& t) {
     norms.push_back(i.gradient_norm);
   }
   for (const auto& k : r.measured) stages.push_back(costs_document(k));
-  const auto all = lengths(r);
+  const auto all = iteration_lengths_s(r);
   const double mean = mean_iteration_s(r), used = utilization(r);
   json d{{"world", t.world},
          {"job", t.job.name},
@@ -174,7 +148,7 @@ std::string text_of(const training_result& t) {
   if (!t.members.empty())
     text += fmt::format("merged: {}\n",
                         fmt::join(mapped(t.members, [](const auto& m) { return m.name; }), ", "));
-  const auto all = lengths(r);
+  const auto all = iteration_lengths_s(r);
   const auto n = r.iterations.size();
   text +=
       // Quantiles of a single iteration would repeat it.

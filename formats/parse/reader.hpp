@@ -13,6 +13,7 @@
 
 #include "formats/parse/value.hpp"
 #include "messages/admission/job_keys.hpp"
+#include "messages/admission/objection.hpp"
 
 // Reads a tree of values into structs. A loader reads each key that it knows; the first error is
 // kept and later reads are skipped, so that a loader needs no error handling in between.

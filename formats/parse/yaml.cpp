@@ -18,7 +18,7 @@ namespace {
 /// Stops the parser; never leaves this file.
 struct stop_parsing {};
 
-class handler final : public YAML::EventHandler {
+class yaml_handler final : public YAML::EventHandler {
  public:
   tree_builder tree;
   bool seen_document = false;
@@ -75,7 +75,7 @@ class handler final : public YAML::EventHandler {
 }  // namespace
 
 expected<value> parse_yaml(const std::string& file, const std::string& text) {
-  handler h;
+  yaml_handler h;
   const auto failure = [&](int line, const std::string& problem) {
     return refuse(complaint(file, line, "", problem));
   };

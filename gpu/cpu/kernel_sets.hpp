@@ -1,6 +1,6 @@
 #pragma once
 
-#include "gpu/cpu/kernels.hpp"
+#include "gpu/cpu/kernel_table.hpp"
 
 // The kernels compiled for each instruction set.
 

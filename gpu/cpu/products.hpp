@@ -1,6 +1,6 @@
 #pragma once
 
-#include "gpu/cpu/matrix.hpp"
+#include "gpu/cpu/matrix_view.hpp"
 
 // Eigen's matrix product compiled for each instruction set, for builds without oneDNN.
 

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "messages/admission/admission.hpp"
 #include "messages/base/python_numbers.hpp"
 #include "messages/base/refuse.hpp"
+#include "messages/base/shown.hpp"
 #include "messages/base/untrusted_file.hpp"
 
 namespace troupe::gpu {
@@ -84,7 +84,7 @@ expected<nlohmann::json> parse(std::string_view text, const std::filesystem::pat
   if (names) nlohmann::json::sax_parse(text, names);
   if (names && names->twice())
     return failure(fmt::format("found the name '{}' twice in one object, expected it once",
-                               admission::shown(*names->twice())));
+                               shown(*names->twice())));
   return all;
 }
 

@@ -70,7 +70,7 @@ class config_reader {
   }
   void fail(const char* key, const json* found, const std::string& wanted) {
     const auto what =
-        found ? admission::shown(found->dump(-1, ' ', false, json::error_handler_t::replace))
+        found ? shown(found->dump(-1, ' ', false, json::error_handler_t::replace))
               : "nothing";
     refuse_with("{}: found {}, expected {}", key, what, wanted);
   }
@@ -87,7 +87,7 @@ class config_reader {
     for (const auto& [key, value] : all_.items())
       if (std::ranges::find(known, key) == known.end() && !value.is_null() &&
           !is_neutral_rope_key(key, value))
-        return fail(admission::shown(key).c_str(), &value, otherwise);
+        return fail(shown(key).c_str(), &value, otherwise);
   }
   bool good() const { return !problem_; }
   const reason& problem() const { return *problem_; }

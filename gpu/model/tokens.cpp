@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "gpu/text/open_tokenizer.hpp"
 #include "gpu/text/tokenizer.hpp"
 #include "messages/base/random.hpp"
 #include "messages/base/refuse.hpp"

@@ -15,12 +15,12 @@ namespace troupe::gpu::python {
 class gradient_memory {
  public:
   gradient_memory() = default;
-  gradient_memory(std::shared_ptr<shared_memory> memory, const member_ready& sizes)
+  gradient_memory(std::shared_ptr<shared_memory> memory, const worker_stage_ready& sizes)
       : memory_{std::move(memory)},
         own_bytes_{sizes.own_parameters * sizeof(float)},
         tied_bytes_{sizes.tied_parameters * sizeof(float)} {}
 
-  static std::uint64_t size_of(const member_ready& sizes) {
+  static std::uint64_t size_of(const worker_stage_ready& sizes) {
     return aligned(sizes.own_parameters * sizeof(float)) +
            aligned(sizes.tied_parameters * sizeof(float));
   }

@@ -42,18 +42,18 @@ expected<std::unique_ptr<worker_session>> connect(const python_spec& s,
   return std::make_unique<worker_session>(std::move(*process), std::move(*connection));
 }
 
-expected<member_ready> set_up(const python_spec& s, worker_session& worker) {
+expected<worker_stage_ready> set_up(const python_spec& s, worker_session& worker) {
   request_header r;
   r.kind = message_kind::setup;
-  const auto answer = worker.ask(r, setup_body(s.program, {s.member}));
+  const auto answer = worker.ask(r, setup_body(s.program, {s.stage}));
   if (!answer) return refuse(answer.error());
-  auto ready = read_ready(answer->body, {s.member});
+  auto ready = read_ready(answer->body, {s.stage});
   if (!ready) return refuse(worker.violated(ready.error()));
   return std::move(ready->front());
 }
 
 /// Before any memory is taken for them.
-expected<void> check_gradients(const python_spec& s, const member_ready& sizes) {
+expected<void> check_gradients(const python_spec& s, const worker_stage_ready& sizes) {
   const auto claimed = sizes.own_parameters + sizes.tied_parameters;
   if (s.max_gradients == 0 || claimed <= s.max_gradients) return {};
   return refuse(reason::kind::invalid,
@@ -62,7 +62,7 @@ expected<void> check_gradients(const python_spec& s, const member_ready& sizes) 
                 claimed, s.max_gradients);
 }
 
-expected<gradient_memory> give_gradients(worker_session& worker, const member_ready& sizes) {
+expected<gradient_memory> give_gradients(worker_session& worker, const worker_stage_ready& sizes) {
   const auto bytes = gradient_memory::size_of(sizes);
   if (bytes == 0) return gradient_memory{};  // no layer has trainable parameters
   auto memory = shared_memory::make(bytes);

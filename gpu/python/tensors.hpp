@@ -7,7 +7,7 @@
 
 #include "messages/base/reason.hpp"
 
-// The tensors that programs send between stages, as bytes: in a slot of shared memory, and as the
+// The tensors that programs send between stages, as bytes: in a buffer of shared memory, and as the
 // body of a message between nodes. docs/worker_protocol.md has the layout. Whoever wrote them may
 // be hostile, and may change them while they are read: every number is read once, then checked.
 

@@ -30,9 +30,9 @@ message_kind message_of(kind k) {
       return message_kind::gradients;
     case kind::update:
       return message_kind::update;
-    case kind::make_group_id:
+    case kind::make_communicator_id:
       return message_kind::group;
-    case kind::join_group:
+    case kind::join_communicator:
       return message_kind::join;
     case kind::sum:
       return message_kind::sum;
@@ -121,8 +121,8 @@ expected<outcome> device::run(const operation& o) {
     case kind::save:
     case kind::load:
       return file(o);
-    case kind::make_group_id:
-    case kind::join_group:
+    case kind::make_communicator_id:
+    case kind::join_communicator:
       return group(o);
     case kind::sum:
       return sum(o);
@@ -136,28 +136,28 @@ expected<outcome> device::run(const operation& o) {
 
 // -- tensors
 
-/// The tensors of an operation in a slot; null: it takes none.
-expected<std::shared_ptr<slot>> device::bring(const operation& o, bool wanted) {
+/// The tensors of an operation in a buffer; null: it takes none.
+expected<std::shared_ptr<shared_buffer>> device::bring(const operation& o, bool wanted) {
   if (o.in.size() != (wanted ? 1 : 0))
     return refuse(reason::kind::invalid, "{} on this stage takes {} payloads, got {}",
                   name_of(message_of(o.what)), wanted ? 1 : 0, o.in.size());
-  if (!wanted) return std::shared_ptr<slot>{};
+  if (!wanted) return std::shared_ptr<shared_buffer>{};
   const auto bytes = o.in[0].bytes();
   if (auto read = read_tensors(bytes); !read) return refuse(read.error());
-  auto taken = slots_.take(bytes.size());
+  auto taken = buffers_.take(bytes.size());
   if (!taken) return taken;
   std::memcpy((*taken)->bytes().data(), bytes.data(), bytes.size());
   largest_in_ = std::max<std::uint64_t>(largest_in_, bytes.size());
   return taken;
 }
 
-/// `out_bytes`: of the slot for its output, which is larger if it must be; 0: it has none.
+/// `out_bytes`: of the buffer for its output, which is larger if it must be; 0: it has none.
 expected<device::computed> device::compute(request_header r, std::uint64_t out_bytes,
                                            std::string_view body) {
   computed c;
   const auto take = [&](std::uint64_t bytes) -> expected<void> {
     c.out = nullptr;
-    auto taken = slots_.take(bytes);
+    auto taken = buffers_.take(bytes);
     if (!taken) return refuse(taken.error());
     c.out = std::move(*taken);
     r.out = packed(c.out->place());
@@ -177,7 +177,7 @@ expected<device::computed> device::compute(request_header r, std::uint64_t out_b
     if (!again) return refuse(again.error());
     if ((again->header.flags & reply_flag::larger) != 0)
       return refuse(worker_->violated(
-          {reason::kind::malformed, "the worker asks for a larger slot a second time"}));
+          {reason::kind::malformed, "the worker asks for a larger buffer a second time"}));
     out = again->header.out;
   }
   const auto used = unpacked(out).bytes;
@@ -188,9 +188,9 @@ expected<device::computed> device::compute(request_header r, std::uint64_t out_b
   return c;
 }
 
-/// The worker must have a region before it is asked to use a slot there.
+/// The worker must have a region before it is asked to use a buffer there.
 expected<void> device::give_regions() {
-  for (const auto& region : slots_.take_new_regions()) {
+  for (const auto& region : buffers_.take_new_regions()) {
     request_header r;
     r.kind = message_kind::region;
     r.in = packed({region.number, 0, 0});
@@ -201,8 +201,8 @@ expected<void> device::give_regions() {
   return {};
 }
 
-/// The output as a payload, which owns its slot. If memory is short it is a copy, so that the next
-/// operation finds a slot.
+/// The output as a payload, which owns its buffer. If memory is short it is a copy, so that the
+/// next operation finds a buffer.
 expected<payload> device::deliver(const computed& c) {
   const auto bytes = c.out->bytes();
   if (auto read = read_tensors(bytes); !read) return refuse(worker_->violated(read.error()));
@@ -321,7 +321,7 @@ expected<outcome> device::norms(const operation& o) {
   auto r = request_of(o);
   const auto answer = worker_->ask(r);
   if (!answer) return refuse(answer.error());
-  auto numbers = read_numbers(answer->body, member_.layers);
+  auto numbers = read_numbers(answer->body, stage_.layers);
   if (!numbers) return refuse(worker_->violated(numbers.error()));
   auto result = outcome_of(*answer);
   result.norms = std::move(*numbers);
@@ -350,7 +350,7 @@ expected<outcome> device::group(const operation& o) {
                                   "most",
                                   answer->body.size(), max_id_bytes)));
   auto result = outcome_of(*answer);
-  if (o.what == kind::make_group_id && o.rank == 0) result.out = {payload_of(answer->body)};
+  if (o.what == kind::make_communicator_id && o.rank == 0) result.out = {payload_of(answer->body)};
   return result;
 }
 

@@ -7,9 +7,11 @@
 #include <utility>
 
 #include "gpu/device/operation_queue.hpp"
+#include "gpu/device/stage_device.hpp"
 #include "gpu/model/operations.hpp"
 #include "gpu/python/gradient_memory.hpp"
-#include "gpu/python/python_device.hpp"
+#include "gpu/python/python_spec.hpp"
+#include "gpu/python/shared_buffers.hpp"
 #include "gpu/python/worker_session.hpp"
 
 namespace troupe::gpu::python {
@@ -17,14 +19,14 @@ namespace troupe::gpu::python {
 /// A stage in a worker. Operations run on the device's thread, which waits for each reply.
 class device final : public stage_device {
  public:
-  device(const python_spec& s, std::unique_ptr<worker_session> worker, member_ready ready,
+  device(const python_spec& s, std::unique_ptr<worker_session> worker, worker_stage_ready ready,
          gradient_memory gradients, std::shared_ptr<device_thread> thread)
-      : member_{s.member},
+      : stage_{s.stage},
         emulate_speed_{s.emulate_speed},
         worker_{std::move(worker)},
         ready_{std::move(ready)},
         gradients_{std::move(gradients)},
-        slots_{s.slot_bytes},
+        buffers_{s.buffer_bytes},
         queue_{[this](const operation& o, const done& completed) { time(o, completed); }, [] {},
                std::move(thread)} {}
   ~device() override { worker_->close(); }
@@ -36,7 +38,7 @@ class device final : public stage_device {
 
   struct computed {
     reply answer;
-    std::shared_ptr<slot> out;  // null: no output
+    std::shared_ptr<shared_buffer> out;  // null: no output
   };
 
   void time(const operation& o, const done& completed);
@@ -52,7 +54,7 @@ class device final : public stage_device {
   expected<outcome> sum(const operation& o);
   expected<outcome> weights(const operation& o);
 
-  expected<std::shared_ptr<slot>> bring(const operation& o, bool wanted);
+  expected<std::shared_ptr<shared_buffer>> bring(const operation& o, bool wanted);
   expected<computed> compute(request_header r, std::uint64_t out_bytes, std::string_view body = {});
   expected<void> take_sums(const operation& o);
   expected<void> give_regions();
@@ -61,20 +63,20 @@ class device final : public stage_device {
   expected<outcome> plain(request_header r, std::string_view body = {});
   outcome outcome_of(const reply& r) const;
   payload view(std::span<const std::byte> of) const { return {gradients_.memory(), of}; }
-  bool is_short() const { return !slots_.has_room(largest_in_ + largest_out_); }
-  bool first() const { return member_.stage == 0; }
-  bool last() const { return member_.stage + 1 == member_.stages; }
+  bool is_short() const { return !buffers_.has_room(largest_in_ + largest_out_); }
+  bool first() const { return stage_.stage == 0; }
+  bool last() const { return stage_.stage + 1 == stage_.stages; }
 
-  member_setup member_;
+  worker_stage stage_;
   double emulate_speed_;
   double began_s_ = 0;
   std::unique_ptr<worker_session> worker_;
-  member_ready ready_;
+  worker_stage_ready ready_;
   gradient_memory gradients_;
-  slots slots_;
+  shared_buffers buffers_;
   microbatch_progress progress_;
   // The input of a forward stays where it is until its backward: the worker's tensors are views.
-  std::map<std::uint32_t, std::shared_ptr<slot>> held_;
+  std::map<std::uint32_t, std::shared_ptr<shared_buffer>> held_;
   std::uint64_t largest_in_ = 0, largest_out_ = first_guess;
   operation_queue queue_;
 };

@@ -95,13 +95,13 @@ std::string encoded(Header h, std::string_view body) {
   return all.append(body);
 }
 
-const char* name_of(member_setup::recompute r) {
+const char* name_of(worker_stage::recompute r) {
   switch (r) {
-    case member_setup::recompute::none:
+    case worker_stage::recompute::none:
       return "none";
-    case member_setup::recompute::stage:
+    case worker_stage::recompute::stage:
       return "stage";
-    case member_setup::recompute::layers:
+    case worker_stage::recompute::layers:
       return "layers";
   }
   return "none";
@@ -120,11 +120,11 @@ expected<std::vector<layer_facts>> read_layers(const nlohmann::json& list) {
   return all;
 }
 
-expected<member_ready> read_member(const nlohmann::json& from, const member_setup& setup) {
+expected<worker_stage_ready> read_stage(const nlohmann::json& from, const worker_stage& setup) {
   fields f{from, "answer to setup"};
-  member_ready m;
-  m.own_parameters = f.number("own_parameters", max_slot / sizeof(float));
-  m.tied_parameters = f.number("tied_parameters", max_slot / sizeof(float));
+  worker_stage_ready m;
+  m.own_parameters = f.number("own_parameters", max_buffer / sizeof(float));
+  m.tied_parameters = f.number("tied_parameters", max_buffer / sizeof(float));
   m.optimizer_state_bytes = f.number("optimizer_state_bytes", max_memory);
   m.needs_norm = f.flag("needs_norm");
   const auto* list = f.list("layers");
@@ -208,12 +208,12 @@ std::string_view name_of(message_kind k) {
   return "unknown";
 }
 
-std::uint64_t packed(const slot_place& p) {
+std::uint64_t packed(const buffer_place& p) {
   return std::uint64_t{p.region} << 56 | (p.offset / unit_bytes & unit_mask) << 28 |
          (p.bytes / unit_bytes & unit_mask);
 }
 
-slot_place unpacked(std::uint64_t n) {
+buffer_place unpacked(std::uint64_t n) {
   return {static_cast<std::uint32_t>(n >> 56), (n >> 28 & unit_mask) * unit_bytes,
           (n & unit_mask) * unit_bytes};
 }
@@ -258,7 +258,7 @@ expected<void> check_output(const reply_header& r, const request_header& to) {
   if ((r.flags & reply_flag::larger) != 0) {
     if (found.region == 0 && found.offset == 0 && found.bytes > given.bytes) return {};
     return refuse(reason::kind::malformed,
-                  "the worker asks for a slot of {} bytes, expected more than the {} that it has",
+                  "the worker asks for a buffer of {} bytes, expected more than the {} that it has",
                   found.bytes, given.bytes);
   }
   if (found.region == given.region && found.offset == given.offset && found.bytes > 0 &&
@@ -277,10 +277,10 @@ expected<void> check_reply(const reply& r, const request_header& to) {
   const auto& h = r.header;
   if (h.kind == message_kind::hello)
     return refuse(reason::kind::malformed, "the worker sent a second hello");
-  if (h.sequence != to.sequence || h.member != to.member)
+  if (h.sequence != to.sequence || h.stage != to.stage)
     return refuse(reason::kind::malformed,
-                  "the worker replied to message {} of member {}, expected message {} of member {}",
-                  h.sequence, h.member, to.sequence, to.member);
+                  "the worker replied to message {} of stage {}, expected message {} of stage {}",
+                  h.sequence, h.stage, to.sequence, to.stage);
   if (h.kind == message_kind::error) {
     if (h.flags == 0 && h.out == 0) return {};
     return refuse(reason::kind::malformed, "the worker's error has flags {} and an output {}",
@@ -314,7 +314,7 @@ expected<worker_hello> read_hello(std::string_view body) {
   return h;
 }
 
-std::string setup_body(const program_setup& p, const std::vector<member_setup>& members) {
+std::string setup_body(const layer_file_setup& p, const std::vector<worker_stage>& members) {
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   for (const auto& m : members)
     all.push_back({{"first_layer", m.first_layer},
@@ -342,19 +342,19 @@ std::string start_body(std::uint64_t lease) {
   return nlohmann::ordered_json{{"lease", lease}}.dump();
 }
 
-expected<std::vector<member_ready>> read_ready(std::string_view body,
-                                               const std::vector<member_setup>& members) {
+expected<std::vector<worker_stage_ready>> read_ready(std::string_view body,
+                                                     const std::vector<worker_stage>& members) {
   auto parsed = parse(body, "answer to setup");
   if (!parsed) return refuse(parsed.error());
   fields f{*parsed, "answer to setup"};
   const auto* list = f.list("members");
   if (f.error()) return refuse(*f.error());
   if (list->size() != members.size())
-    return refuse(reason::kind::malformed, "the worker has {} members, expected {}", list->size(),
+    return refuse(reason::kind::malformed, "the worker has {} stages, expected {}", list->size(),
                   members.size());
-  std::vector<member_ready> all;
+  std::vector<worker_stage_ready> all;
   for (std::size_t i = 0; i < members.size(); ++i) {
-    auto read = read_member((*list)[i], members[i]);
+    auto read = read_stage((*list)[i], members[i]);
     if (!read) return refuse(read.error());
     all.push_back(std::move(*read));
   }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "gpu/device/stage_device.hpp"
-#include "gpu/python/slots.hpp"
+#include "gpu/python/buffer_place.hpp"
 #include "messages/base/reason.hpp"
 
 // The messages between a node and a worker, the process that computes a stage of a program. Each is
@@ -23,8 +23,6 @@ static_assert(std::endian::native == std::endian::little, "headers are sent as t
 
 inline constexpr std::uint32_t protocol_version = 1;
 inline constexpr std::size_t max_message_bytes = 128 * 1024;  // what socket buffers hold by default
-inline constexpr std::uint32_t max_region = 255;
-inline constexpr std::uint64_t max_slot = ((std::uint64_t{1} << 28) - 1) * 64;
 
 enum class message_kind : std::uint8_t {
   // from the worker alone
@@ -59,17 +57,17 @@ inline constexpr std::uint8_t keep = 1, evaluate = 2, copy_input = 4, last_backw
                               with_norm = 16, with_tied = 32, gradient_memory = 64;
 }
 namespace reply_flag {
-/// more: another reply to the same request follows. larger: the output needs a slot of `out`'s
+/// more: another reply to the same request follows. larger: the output needs a buffer of `out`'s
 /// bytes; request `output` with one. skipped: an update changed nothing.
 inline constexpr std::uint8_t more = 1, larger = 2, skipped = 4, all = 7;
 }  // namespace reply_flag
 
-/// A node's message. `in`, `out`: packed slot_places; 0: none.
+/// A node's message. `in`, `out`: packed buffer_places; 0: none.
 struct request_header {
   std::uint32_t sequence = 0;
   message_kind kind = message_kind::stop;
   std::uint8_t flags = 0;
-  std::uint16_t member = 0;
+  std::uint16_t stage = 0;
   std::uint64_t iteration = 0;
   std::uint32_t microbatch = 0;
   std::uint32_t body_bytes = 0;
@@ -84,7 +82,7 @@ struct reply_header {
   std::uint32_t sequence = 0;  // of the request
   message_kind kind = message_kind::done;
   std::uint8_t flags = 0;
-  std::uint16_t member = 0;
+  std::uint16_t stage = 0;
   std::uint32_t body_bytes = 0;
   std::uint32_t cpu_us = 0;  // processor time of the operation
   std::uint64_t out = 0;
@@ -97,8 +95,8 @@ inline constexpr std::size_t header_bytes = 64;
 static_assert(sizeof(request_header) == header_bytes && sizeof(reply_header) == header_bytes);
 
 /// The number of a place in a header: 8 bits of region, 28 of offset / 64, 28 of bytes / 64.
-std::uint64_t packed(const slot_place& p);
-slot_place unpacked(std::uint64_t n);
+std::uint64_t packed(const buffer_place& p);
+buffer_place unpacked(std::uint64_t n);
 
 struct reply {
   reply_header header;
@@ -112,7 +110,7 @@ std::string encode(reply_header h, std::string_view body);
 /// Fails (`malformed`) for a datagram that is no reply.
 expected<reply> decode_reply(std::string_view datagram);
 /// The checks that need no more than the two: is it a reply to this request, with an output only if
-/// the request has a slot for one, and within that slot? An `error` is none.
+/// the request has a buffer for one, and within that buffer? An `error` is none.
 expected<void> check_reply(const reply& r, const request_header& to);
 
 // -- bodies
@@ -126,7 +124,7 @@ struct worker_hello {
 expected<worker_hello> read_hello(std::string_view body);
 
 /// A program.
-struct program_setup {
+struct layer_file_setup {
   std::string file, sha256;
   std::string arguments = "{}";  // a JSON object, for the program's functions
   std::string device = "cpu";    // or cuda
@@ -135,7 +133,7 @@ struct program_setup {
 };
 
 /// A stage's part of the program's layers.
-struct member_setup {
+struct worker_stage {
   enum class recompute : std::uint8_t { none, stage, layers };
   std::uint32_t first_layer = 0, layers = 0;
   std::uint32_t stage = 0, stages = 1;
@@ -146,7 +144,7 @@ struct member_setup {
 };
 
 /// For `setup`, which needs no lease.
-std::string setup_body(const program_setup& p, const std::vector<member_setup>& members);
+std::string setup_body(const layer_file_setup& p, const std::vector<worker_stage>& members);
 /// For `start`. `lease`: part of file names.
 std::string start_body(std::uint64_t lease);
 
@@ -155,15 +153,15 @@ struct layer_facts {
   std::uint64_t parameter_bytes = 0, buffer_bytes = 0;
 };
 /// The answer to `setup`, for a member.
-struct member_ready {
+struct worker_stage_ready {
   std::vector<layer_facts> layers;
   std::uint64_t own_parameters = 0, tied_parameters = 0;  // that have gradients
   std::uint64_t optimizer_state_bytes = 0;
   bool needs_norm = false;  // update needs the norm of all stages' gradients
 };
 /// Fails unless it has these members, with their layers, and sizes that memory may have.
-expected<std::vector<member_ready>> read_ready(std::string_view body,
-                                               const std::vector<member_setup>& members);
+expected<std::vector<worker_stage_ready>> read_ready(std::string_view body,
+                                                     const std::vector<worker_stage>& members);
 
 /// The reason that an `error` gives, as one sentence: `layer 3 (Block): ValueError: ...
 /// (gpt.py:41)`.

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "messages/admission/admission.hpp"
 #include "messages/base/refuse.hpp"
+#include "messages/base/shown.hpp"
 
 namespace troupe::gpu {
 
@@ -47,11 +47,11 @@ expected<void> added_token_list::check(const std::filesystem::path& file, std::u
                                        const std::string& name) const {
   if (const auto other = number_of(name); other && *other != number)
     return refuse(reason::kind::invalid, "{}: token '{}' has the number {}, in the vocabulary {}",
-                  file.string(), admission::shown(name), number, *other);
+                  file.string(), shown(name), number, *other);
   if (const auto found = by_number_.find(number);
       found != by_number_.end() && found->second != name)
     return refuse(reason::kind::invalid, "{}: number {} is the token '{}', in the vocabulary '{}'",
-                  file.string(), number, admission::shown(name), admission::shown(found->second));
+                  file.string(), number, shown(name), shown(found->second));
   return {};
 }
 

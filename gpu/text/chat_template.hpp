@@ -10,19 +10,11 @@
 #include <string_view>
 #include <vector>
 
+#include "gpu/text/chat_message.hpp"
 #include "gpu/text/text_range.hpp"
 #include "gpu/text/tokenizer.hpp"
 
 namespace troupe::gpu {
-
-struct chat_message {
-  std::string role;                  // system, user, assistant or tool
-  std::string text;                  // of its content; if that was given as parts, of all of them
-  std::vector<std::string> parts{};  // those
-  bool has_content = true;
-  /// A JSON object: the further keys that a template gets: name, tool_calls, reasoning_content, ...
-  std::string more{};
-};
 
 /// How a conversation is written.
 struct chat_options {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "gpu/text/chat_template.hpp"
+#include "gpu/text/chat_message.hpp"
 #include "gpu/text/jinja_value.hpp"
 #include "messages/base/reason.hpp"
 

@@ -10,9 +10,9 @@
 #include "gpu/text/byte_level.hpp"
 #include "gpu/text/json_members.hpp"
 #include "gpu/text/text_steps.hpp"
-#include "messages/admission/admission.hpp"
 #include "messages/base/find_in.hpp"
 #include "messages/base/refuse.hpp"
+#include "messages/base/shown.hpp"
 
 namespace troupe::gpu {
 
@@ -99,7 +99,7 @@ expected<void> json_tokenizer::read_added(const json& all) {
     if (const auto number = model_.number_of(t.content); number && *number != t.number)
       return refuse(reason::kind::invalid,
                     "added_tokens: '{}' has the number {}, the vocabulary has {}",
-                    admission::shown(t.content), t.number, *number);
+                    shown(t.content), t.number, *number);
     added_.push_back(std::move(t));
   }
   for (const bool special : {true, false})

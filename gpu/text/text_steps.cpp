@@ -6,8 +6,8 @@
 
 #include "gpu/text/characters.hpp"
 #include "gpu/text/json_members.hpp"
-#include "messages/admission/admission.hpp"
 #include "messages/base/refuse.hpp"
+#include "messages/base/shown.hpp"
 
 namespace troupe::gpu {
 
@@ -22,7 +22,7 @@ constexpr char byte_level_words[] =
 constexpr std::size_t max_bytes_composed = 4;
 
 tl::unexpected<reason> unsupported(const char* what, const std::string& found) {
-  return refuse(reason::kind::invalid, "{}: '{}' is not supported", what, admission::shown(found));
+  return refuse(reason::kind::invalid, "{}: '{}' is not supported", what, shown(found));
 }
 
 /// A text that matches itself.

@@ -6,8 +6,8 @@
 
 #include "gpu/files/json_file.hpp"
 #include "gpu/text/json_members.hpp"
-#include "messages/admission/admission.hpp"
 #include "messages/base/refuse.hpp"
+#include "messages/base/shown.hpp"
 #include "messages/base/whole_number.hpp"
 
 namespace troupe::gpu {
@@ -23,7 +23,7 @@ bool is_true(const json& value) {
 
 tl::unexpected<reason> not_supported(const fs::path& file, const char* key, const json& value) {
   return refuse(reason::kind::invalid, "{}: {} is {}, which is not supported", file.string(), key,
-                admission::shown(value.dump()));
+                shown(value.dump()));
 }
 
 /// The name of a token: a text, or an object with flags.
@@ -131,7 +131,7 @@ expected<std::vector<std::uint32_t>> tokenizer_settings::frame(const added_token
   const auto wish = fmt::format("add_{}", key);
   if (!is_true(config_.at(wish.c_str()))) return std::vector<std::uint32_t>{};
   return refuse(reason::kind::invalid, "{}: {} is true, but {} '{}' is no token",
-                config_.path.string(), wish, key, admission::shown(name));
+                config_.path.string(), wish, key, shown(name));
 }
 
 /// add_bos_token and add_eos_token decide, where they are given, over any post_processor. In the

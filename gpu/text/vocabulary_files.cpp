@@ -9,8 +9,8 @@
 
 #include "gpu/files/json_file.hpp"
 #include "gpu/text/byte_level.hpp"
-#include "messages/admission/admission.hpp"
 #include "messages/base/refuse.hpp"
+#include "messages/base/shown.hpp"
 #include "messages/base/untrusted_file.hpp"
 
 namespace troupe::gpu {
@@ -55,7 +55,7 @@ expected<split> split_of(const fs::path& folder) {
     return refuse(reason::kind::invalid,
                   "{}: tokenizer_class '{}' is not supported with vocab.json; expected "
                   "GPT2Tokenizer, Qwen2Tokenizer or a tokenizer.json",
-                  file.string(), admission::shown(*name));
+                  file.string(), shown(*name));
   const auto type = member_of(config, "model_type");
   if (!type) return refuse(type.error());
   if (type->empty() || *type == "gpt2") return split::gpt2;
@@ -63,7 +63,7 @@ expected<split> split_of(const fs::path& folder) {
   return refuse(reason::kind::invalid,
                 "{}: model_type '{}' does not say how vocab.json splits text; expected "
                 "tokenizer_class GPT2Tokenizer or Qwen2Tokenizer in {}",
-                config.string(), admission::shown(*type), file.string());
+                config.string(), shown(*type), file.string());
 }
 
 /// All 256 single bytes must have tokens, because a byte-level encoding has no unknown token: a
@@ -75,7 +75,7 @@ expected<json> read_vocabulary(const fs::path& file) {
   for (const auto& [token, number] : all->items()) {
     if (!number.is_number_unsigned() ||
         number.get<std::uint64_t>() >= std::numeric_limits<std::uint32_t>::max())
-      return malformed(file, fmt::format("has no id for '{}'", admission::shown(token)));
+      return malformed(file, fmt::format("has no id for '{}'", shown(token)));
     if (auto bytes = byte_level_bytes(token); bytes && bytes->size() == 1)
       single.insert(std::move(*bytes));
   }

@@ -76,7 +76,7 @@ struct unusable_node {
 
 /// A job that was submitted lately, whether or not it has ended since. Policy troupe estimates the
 /// load from these.
-struct arrival {
+struct recent_arrival {
   double at_s = 0;
   std::shared_ptr<const job_spec> spec;
   std::shared_ptr<const std::vector<plan>> plans;  // as in job_view
@@ -99,7 +99,7 @@ struct snapshot {
   /// that looks only at what is left of each job then does not change its decisions because time
   /// passes.
   std::optional<double> changed_s{};
-  std::span<const arrival> arrivals{};  // the latest, oldest first
+  std::span<const recent_arrival> arrivals{};  // the latest, oldest first
   /// Unions that run, each a job without plans: their members are in none of the lists.
   const job_views& unions = no_jobs;
   /// The cluster once more, if its owner shares it: who keeps this knows without a comparison that

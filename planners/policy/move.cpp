@@ -14,6 +14,7 @@
 #include "planners/plans/fits.hpp"
 #include "planners/plans/has.hpp"
 #include "planners/plans/known_types.hpp"
+#include "planners/plans/places.hpp"
 #include "planners/plans/plan_worth.hpp"
 
 namespace troupe::planners {
@@ -122,14 +123,6 @@ idle_index own_room(const cluster& c, const job_view& job, const move_wish& wish
 }
 
 }  // namespace
-
-job_spec with_rows(job_spec job, std::uint32_t rows) {
-  if (rows == 0 || job.slots || job.pipeline.rows > 0) return job;
-  job.pipeline.rows = rows;
-  job.pipeline.microbatches = 0;
-  job.microbatches.reset();
-  return job;
-}
 
 expected<placed_plan> plan_move(const cluster& c, const idle_index& idle, const job_view& job,
                                 const move_wish& wish) {

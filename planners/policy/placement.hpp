@@ -8,18 +8,17 @@
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/job.hpp"
 #include "messages/domain/plan.hpp"
+#include "planners/cluster/decision.hpp"
 #include "planners/cluster/idle_index.hpp"
 #include "planners/cluster/planning_budget.hpp"
 #include "planners/plans/fits.hpp"
-#include "planners/policy/policy.hpp"
+#include "planners/plans/user_request.hpp"
 
 // Jobs that are trained as pipelines, under every policy (docs/planners/datacenter_selection.md):
 // Algorithm 1 places them; MARP makes the plans of all others.
 
 namespace troupe::planners {
 
-/// Whether the job file has `train`, `slots` or `pipeline`.
-bool is_pipeline_job(const job_spec& job);
 /// Does it run as pipelines of planned stages? Such a job does, and simulated work that no single
 /// stage can hold.
 bool runs_as_pipelines(const job_spec& job, const std::vector<plan>* plans);
@@ -36,6 +35,10 @@ std::vector<plan_stage> stages_of(const job_spec& job, const plan& how, double m
 /// Memory per GPU of such a plan by MARP's formula, for comparison; none: the plan has that
 /// already.
 std::optional<double> bytes_by_marp(const cluster& c, const job_spec& job, const plan& how);
+
+/// The job with which to plan another attempt after one with micro-batches of `rows` samples (0:
+/// there was none): with the same micro-batch size, unless the job sets it.
+job_spec with_rows(job_spec job, std::uint32_t rows);
 
 /// Places the job on idle GPUs that it may use, by select_placement (ATLAS, Algorithm 1). The
 /// result satisfies fits(); its datacenters are in the pipeline's order, tensor_parallel is the
@@ -59,11 +62,6 @@ inline expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& j
   planning_budget budget;
   return plans_for(c, job, budget);
 }
-
-/// A sentence if the job's limits (max_gpus, required_gpu_type) exclude its best plan under a
-/// policy; `plans` are those within the limits. Empty otherwise.
-std::string bound_warning(const cluster& c, const job_spec& job, const std::vector<plan>& plans,
-                          const policy& by);
 
 /// For policies without their own placement of trainings: these are placed first, in queue order,
 /// by Algorithm 1, and run to their end. A training that requests stages and pipelines waits for

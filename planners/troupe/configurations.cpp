@@ -187,7 +187,7 @@ bool configuration_cache::prepare(const snapshot& s) {
 
 const configuration_table& configuration_cache::of(const cluster& c,
                                                    const std::vector<gpu_pool>& pools,
-                                                   const arrival& a) {
+                                                   const recent_arrival& a) {
   if (const auto at = entries_.find({a.plans.get(), 0}); at != entries_.end())
     return at->second->table;
   job_view j;

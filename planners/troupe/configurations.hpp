@@ -12,9 +12,6 @@
 
 namespace troupe::planners {
 
-inline constexpr double min_gain =
-    1.005;  // speed of a larger count of GPUs over that of a smaller one
-
 // The choices of a job under policy troupe (docs/planners/troupe.md, "Configurations").
 
 /// One way to run a job: a number of GPUs of one pool, with the split that is fastest there.
@@ -92,7 +89,7 @@ class configuration_cache {
                                 const job_view& j);
   /// The same of a job that has never run.
   const configuration_table& of(const cluster& c, const std::vector<gpu_pool>& pools,
-                                const arrival& a);
+                                const recent_arrival& a);
 
  private:
   struct key {

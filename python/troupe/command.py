@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from typing import TYPE_CHECKING
 
 from troupe.errors import CommandError, Missing
+
+if TYPE_CHECKING:
+    import subprocess
 
 # subprocess and the like are imported where they are used: programs that only report their progress import
 # this package, too, and each restart of theirs would pay for them.

@@ -1,7 +1,7 @@
 """The messages between a node and a worker, a process that computes a stage of a program's layers.
 
 A message is a datagram of a Unix socket (SOCK_SEQPACKET): a header of 64 bytes and a body. docs/worker_protocol.md has
-the table of both. Tensors lie in memory that the two processes share: a region is a memfd, a slot a piece of one.
+the table of both. Tensors lie in memory that the two processes share: a region is a memfd, a buffer a piece of one.
 
 This module needs the standard library alone.
 """
@@ -35,7 +35,7 @@ HEADER = _request.size
 assert HEADER == _reply.size == 64
 
 Request = collections.namedtuple(
-    "Request", "sequence kind flags member iteration microbatch body_bytes input output value scale squared_norm")
+    "Request", "sequence kind flags stage iteration microbatch body_bytes input output value scale squared_norm")
 
 
 class ProtocolError(Exception):
@@ -46,7 +46,7 @@ class Gone(Exception):
     """The node has closed the connection."""
 
 
-# -- slots
+# -- buffers
 
 _unit = 64
 _units = (1 << 28) - 1
@@ -90,12 +90,12 @@ class Regions:
         """The region's memory, in which the place lies."""
         memory = self._all.get(place.region)
         if memory is None or place.offset + place.bytes > len(memory):
-            raise ProtocolError(f"found a slot of {place.bytes} bytes at {place.offset} of region {place.region}, "
+            raise ProtocolError(f"found a buffer of {place.bytes} bytes at {place.offset} of region {place.region}, "
                                 f"expected one of a region of {len(memory) if memory is not None else 0} bytes")
         return memory
 
 
-# -- tensors in a slot
+# -- tensors in a buffer
 
 _start = struct.Struct("<IIQ")
 _tensor = struct.Struct("<BBBBI")
@@ -140,7 +140,7 @@ def place_tensors(tensors):
 
 
 def write_description(memory, offset, tensors, size):
-    """The start of a slot; the data follows at place_tensors()'s offsets."""
+    """The start of a buffer; the data follows at place_tensors()'s offsets."""
     _start.pack_into(memory, offset, len(tensors), 0, size)
     at = offset + _start.size
     for kind, wants_gradient, sizes, strides in tensors:
@@ -150,7 +150,7 @@ def write_description(memory, offset, tensors, size):
 
 
 def read_description(memory, place):
-    """The tensors in a slot, whose sizes are checked."""
+    """The tensors in a buffer, whose sizes are checked."""
     end = place.offset + place.bytes
     if place.bytes < _start.size:
         raise ProtocolError(f"tensors: found {place.bytes} bytes, expected {_start.size} at least")
@@ -161,7 +161,7 @@ def read_description(memory, place):
     described = []
     for i in range(count):
         if at + _tensor.size > end:
-            raise ProtocolError(f"tensor {i}: the slot ends within its description")
+            raise ProtocolError(f"tensor {i}: the buffer ends within its description")
         kind, flags, dimensions, _, _ = _tensor.unpack_from(memory, at)
         at += _tensor.size
         if kind >= len(TYPES) or flags > 1 or dimensions > MAX_DIMENSIONS or at + 16 * dimensions > end:
@@ -205,9 +205,9 @@ class Connection:
             raise ProtocolError(f"found a body of {len(message) - HEADER} bytes, expected {request.body_bytes}")
         return request, message[HEADER:], file
 
-    def send(self, kind, sequence=0, member=0, flags=0, body=b"", cpu_us=0, output=0, begin_ns=0, end_ns=0, loss=0.0,
+    def send(self, kind, sequence=0, stage=0, flags=0, body=b"", cpu_us=0, output=0, begin_ns=0, end_ns=0, loss=0.0,
              squared_norm=0.0, peak_bytes=0):
-        header = _reply.pack(sequence, kind, flags, member, len(body), min(cpu_us, 0xFFFFFFFF), output, begin_ns,
+        header = _reply.pack(sequence, kind, flags, stage, len(body), min(cpu_us, 0xFFFFFFFF), output, begin_ns,
                              end_ns, loss, squared_norm, peak_bytes)
         try:
             self._socket.sendmsg([header, body])

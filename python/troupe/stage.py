@@ -32,7 +32,7 @@ _recomputes = ("none", "stage", "layers")
 
 
 class Stage:
-    """Layers `first` to `first + count - 1` of `program` (troupe.model_file.Program), one member of a worker.
+    """Layers `first` to `first + count - 1` of `program` (troupe.model_file.Program), one stage of a worker.
 
     After the constructor (which builds the layers, and needs no lease): layers, names, own_parameters, tied_parameters
     (32-bit numbers in the gradients' buffers), parameter_bytes and buffer_bytes by layer, has_gradients, needs_norm,

@@ -70,14 +70,14 @@ def error_body(error):
 
 # -- operations
 
-class Member:
+class WorkerStage:
     """A stage, and what its operations need beside it."""
 
     def __init__(self, stage):
         self.stage = stage
         self.lease = 0
         self.memory = None    # of its gradients
-        self.outgoing = None  # an output that found no room in its slot
+        self.outgoing = None  # an output that found no room in its buffer
 
     def ready(self):
         s = self.stage
@@ -102,7 +102,7 @@ class Worker:
         self._connection = connection
         self._make_stages = make_stages
         self._regions = protocol.Regions()
-        self._members = []
+        self._stages = []
         self._group = None
         self._device = "cpu"
         self._operations = {
@@ -128,7 +128,7 @@ class Worker:
             except Exception as e:  # of the program's code, or of PyTorch
                 self._fail(request, e)
                 continue
-            self._connection.send(protocol.DONE, request.sequence, request.member, begin_ns=began,
+            self._connection.send(protocol.DONE, request.sequence, request.stage, begin_ns=began,
                                   end_ns=time.monotonic_ns(), cpu_us=(time.process_time_ns() - cpu) // 1000, **reply)
 
     def _execute(self, request, body, file):
@@ -144,23 +144,23 @@ class Worker:
     def _fail(self, request, error):
         traceback.print_exception(type(error), error, error.__traceback__)
         sys.stderr.flush()
-        self._connection.send(protocol.ERROR, request.sequence, request.member, body=error_body(error))
+        self._connection.send(protocol.ERROR, request.sequence, request.stage, body=error_body(error))
 
-    def _member(self, request):
-        if request.member >= len(self._members):
-            raise protocol.ProtocolError(f"found member {request.member}, expected one of {len(self._members)}")
-        return self._members[request.member]
+    def _stage_of(self, request):
+        if request.stage >= len(self._stages):
+            raise protocol.ProtocolError(f"found stage {request.stage}, expected one of {len(self._stages)}")
+        return self._stages[request.stage]
 
     # -- setting up
 
     def _setup(self, request, body):
-        if self._members:
+        if self._stages:
             raise protocol.ProtocolError("found a second setup")
         setup = protocol.from_json(body)
         self._device = setup["device"]
         configure_torch(setup["threads"], setup["deterministic"])
-        self._members = [Member(s) for s in self._make_stages(setup)]
-        return dict(body=protocol.to_json({"members": [m.ready() for m in self._members]}))
+        self._stages = [WorkerStage(s) for s in self._make_stages(setup)]
+        return dict(body=protocol.to_json({"members": [m.ready() for m in self._stages]}))
 
     def _region(self, request, file):
         if file is None:
@@ -168,13 +168,13 @@ class Worker:
         if not request.flags & protocol.GRADIENT_MEMORY:
             self._registered(self._regions.add(protocol.unpack_place(request.input).region, file, request.value))
             return dict()
-        member = self._member(request)
-        own, tied = member.stage.own_parameters, member.stage.tied_parameters
+        at = self._stage_of(request)
+        own, tied = at.stage.own_parameters, at.stage.tied_parameters
         wanted = protocol.aligned(4 * own) + protocol.aligned(4 * tied)
         memory = protocol.Regions().add(0, file, request.value)
         if len(memory) != wanted:
             raise protocol.ProtocolError(f"found {len(memory)} bytes for gradients, expected {wanted}")
-        member.memory = self._registered(memory)
+        at.memory = self._registered(memory)
         return dict()
 
     def _registered(self, memory):
@@ -184,10 +184,10 @@ class Worker:
 
     def _start(self, request, body):
         lease = protocol.from_json(body)["lease"]
-        for member in self._members:
-            member.lease = lease
-            member.stage.start(*member.flat_gradients())
-        return dict(peak_bytes=self._members[0].stage.peak_bytes())
+        for at in self._stages:
+            at.lease = lease
+            at.stage.start(*at.flat_gradients())
+        return dict(peak_bytes=self._stages[0].stage.peak_bytes())
 
     # -- passes
 
@@ -202,62 +202,62 @@ class Worker:
             return tensors
         return tuple(t.detach().to(self._device).requires_grad_(t.requires_grad) for t in tensors)
 
-    def _deliver(self, member, request, tensors):
-        """Writes an output into the request's slot, or, if it is too small, says which would do."""
+    def _deliver(self, at, request, tensors):
+        """Writes an output into the request's buffer, or, if it is too small, says which would do."""
         from .worker_tensors import Outgoing
 
-        member.outgoing = Outgoing(tensors)
+        at.outgoing = Outgoing(tensors)
         return self._output(request, None)
 
     def _output(self, request, _):
-        member = self._member(request)
-        outgoing, place = member.outgoing, protocol.unpack_place(request.output)
+        at = self._stage_of(request)
+        outgoing, place = at.outgoing, protocol.unpack_place(request.output)
         if outgoing is None:
             raise protocol.ProtocolError("found a request for an output, and there is none")
         memory = self._regions.check(place)
         if outgoing.bytes > place.bytes:
             return dict(flags=protocol.LARGER, output=protocol.pack_place(protocol.Place(0, 0, outgoing.bytes)))
         outgoing.write(memory, place.offset)
-        member.outgoing = None
+        at.outgoing = None
         return dict(output=protocol.pack_place(place._replace(bytes=outgoing.bytes)))
 
     def _forward(self, request, _):
-        member = self._member(request)
-        made = member.stage.forward(request.iteration, request.microbatch, self._inputs(request),
+        at = self._stage_of(request)
+        made = at.stage.forward(request.iteration, request.microbatch, self._inputs(request),
                                     keep=bool(request.flags & protocol.KEEP),
                                     evaluate=bool(request.flags & protocol.EVALUATE))
         if request.output == 0:
             values = [[name, _number(s), _number(w)] for name, (s, w) in (made.values or {}).items()]
             body = protocol.to_json({"values": values}) if values else b""
             return dict(loss=float(made.loss or 0.0), body=body)
-        return self._deliver(member, request, made.tensors)
+        return self._deliver(at, request, made.tensors)
 
     def _recompute(self, request, _):
-        self._member(request).stage.recompute(request.iteration, request.microbatch)
+        self._stage_of(request).stage.recompute(request.iteration, request.microbatch)
         return dict()
 
     def _backward(self, request, _):
-        member = self._member(request)
-        made = member.stage.backward(request.iteration, request.microbatch, self._inputs(request) or ())
-        return self._deliver(member, request, made) if request.output else dict()
+        at = self._stage_of(request)
+        made = at.stage.backward(request.iteration, request.microbatch, self._inputs(request) or ())
+        return self._deliver(at, request, made) if request.output else dict()
 
     # -- gradients
 
     def _gradients(self, request, _):
-        self._member(request).stage.gradients()  # they are in the shared memory, complete from now on
+        self._stage_of(request).stage.gradients()  # they are in the shared memory, complete from now on
         return dict()
 
     def _norms(self, request, _):
-        norms = self._member(request).stage.squared_norms()
+        norms = self._stage_of(request).stage.squared_norms()
         return dict(body=struct.pack(f"<{len(norms)}d", *norms))
 
     def _update(self, request, _):
-        member = self._member(request)
-        squared = member.stage.squared_norm() * member.stage.scale ** 2
+        at = self._stage_of(request)
+        squared = at.stage.squared_norm() * at.stage.scale ** 2
         norm = request.squared_norm if request.flags & protocol.WITH_NORM else None
-        updated = member.stage.update(squared_norm=norm)
+        updated = at.stage.update(squared_norm=norm)
         return dict(squared_norm=squared if updated else 0.0, flags=0 if updated else protocol.SKIPPED,
-                     peak_bytes=member.stage.peak_bytes())
+                     peak_bytes=at.stage.peak_bytes())
 
     def _make_group(self, request, _):
         from .worker_groups import Group
@@ -276,8 +276,8 @@ class Worker:
     def _sum(self, request, _):
         if self._group is None:
             raise protocol.ProtocolError("found a sum before its group was joined")
-        member = self._member(request)
-        own, tied = member.stage.gradients()
+        at = self._stage_of(request)
+        own, tied = at.stage.gradients()
         self._group.sum(own)
         if request.flags & protocol.WITH_TIED:
             self._group.sum(tied)
@@ -286,25 +286,25 @@ class Worker:
     # -- files
 
     def _save(self, request, body):
-        member = self._member(request)
-        copy = member.stage.copy(request.iteration)
-        self._connection.send(protocol.DONE, request.sequence, request.member, flags=protocol.MORE)
-        files = copy.write(protocol.from_json(body)["path"], lease=member.lease)
+        at = self._stage_of(request)
+        copy = at.stage.copy(request.iteration)
+        self._connection.send(protocol.DONE, request.sequence, request.stage, flags=protocol.MORE)
+        files = copy.write(protocol.from_json(body)["path"], lease=at.lease)
         return dict(body=protocol.to_json({"files": list(files)}))
 
     def _load(self, request, body):
-        stage = self._member(request).stage
+        stage = self._stage_of(request).stage
         stage.load(protocol.from_json(body)["path"])
         for note in stage.notes:
             print(note, file=sys.stderr, flush=True)
         return dict()
 
     def _weights(self, request, _):
-        member = self._member(request)
-        return self._deliver(member, request, [t.detach().float() for t in member.stage.weights()])
+        at = self._stage_of(request)
+        return self._deliver(at, request, [t.detach().float() for t in at.stage.weights()])
 
     def _peak(self, request, _):
-        return dict(peak_bytes=self._member(request).stage.peak_bytes())
+        return dict(peak_bytes=self._stage_of(request).stage.peak_bytes())
 
 
 def _number(value):
@@ -314,7 +314,7 @@ def _number(value):
 
 
 def make_stages(setup):
-    """The stages of a program's members."""
+    """The stages of a program that the worker computes."""
     from .model_file import Program
     from .stage import Stage
 

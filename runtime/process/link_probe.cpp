@@ -31,8 +31,8 @@ namespace {
 // and how many connections it has. Then the measuring side sends pieces: their length in eight
 // bytes, little-endian, and so many bytes; the other side answers each with the same eight bytes. A
 // length of 0 ends the connection. Everything is checked: the port is open to whoever reaches it.
-constexpr std::string_view line = "troupe profile --links 1\n";
-constexpr std::size_t greeting_bytes = line.size() + 8 + 4;
+constexpr std::string_view greeting_line = "troupe profile --links 1\n";
+constexpr std::size_t greeting_bytes = greeting_line.size() + 8 + 4;
 constexpr std::uint64_t max_piece = std::uint64_t{1} << 30;
 constexpr std::uint64_t first_bytes = 64 << 10, last_bytes = 64 << 20;
 constexpr int rounds = 5;
@@ -61,19 +61,19 @@ T get(const char* at) {
 
 std::array<char, greeting_bytes> bytes_of(std::uint64_t number, std::uint32_t flows) {
   std::array<char, greeting_bytes> out{};
-  std::ranges::copy(line, out.begin());
-  put(out.data() + line.size(), number);
-  put(out.data() + line.size() + 8, flows);
+  std::ranges::copy(greeting_line, out.begin());
+  put(out.data() + greeting_line.size(), number);
+  put(out.data() + greeting_line.size() + 8, flows);
   return out;
 }
 
 /// Its number and flows; nothing: it is another protocol's.
 std::optional<std::pair<std::uint64_t, std::uint32_t>> greeting_of(
     const std::array<char, greeting_bytes>& in) {
-  if (std::string_view{in.data(), line.size()} != line) return {};
-  const auto flows = get<std::uint32_t>(in.data() + line.size() + 8);
+  if (std::string_view{in.data(), greeting_line.size()} != greeting_line) return {};
+  const auto flows = get<std::uint32_t>(in.data() + greeting_line.size() + 8);
   if (flows < 1 || flows > max_link_flows) return {};
-  return std::pair{get<std::uint64_t>(in.data() + line.size()), flows};
+  return std::pair{get<std::uint64_t>(in.data() + greeting_line.size()), flows};
 }
 
 /// A non-blocking connection. False: the other side is silent for `answer_s`, or gone.

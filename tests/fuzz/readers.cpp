@@ -23,6 +23,7 @@
 #include "gpu/inference/inference_model.hpp"
 #include "gpu/model/checkpoint.hpp"
 #include "gpu/model/safetensors.hpp"
+#include "gpu/text/open_tokenizer.hpp"
 #include "gpu/text/tokenizer.hpp"
 #include "runtime/zeromq/keys.hpp"
 

@@ -28,7 +28,7 @@ request_header request_of(std::uint8_t chosen) {
 
 void read_bodies(std::string_view body) {
   (void)read_hello(body);
-  member_setup one;
+  worker_stage one;
   one.layers = 1;
   (void)read_ready(body, {one});
   (void)read_error(body);

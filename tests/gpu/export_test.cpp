@@ -10,6 +10,7 @@
 #include "formats/load/load.hpp"
 #include "gpu/model/checkpoint.hpp"
 #include "gpu/pipeline.hpp"
+#include "gpu/text/open_tokenizer.hpp"
 #include "gpu/text/tokenizer.hpp"
 #include "harness/files.hpp"
 

@@ -1,5 +1,5 @@
 // Members of a group: threads of the host, and GPUs with device all-reduce on emulated machines.
-#include "gpu/tensor_parallel/thread_group.hpp"
+#include "gpu/tensor_parallel/thread_communicator.hpp"
 
 #include <catch2/catch.hpp>
 #include <future>
@@ -74,7 +74,7 @@ TEST_CASE("device all-reduce gives the same training as host all-reduce") {
   auto m = tiny();
   m.tied_head = tied;
   pipelines grouped{count, m}, by_hosts{count, m};
-  grouped.join_group();
+  grouped.join_communicator();
   for (std::uint64_t i = 0; i < 3; ++i) {
     grouped.go_through(i);
     by_hosts.go_through(i);
@@ -125,7 +125,7 @@ TEST_CASE("GPUs with part of a tied embedding return its sum for the other stage
   grouped_devices all;
   for (int i = 0; i < 2; ++i) all.push_back(grouped_device(first));
   const auto& d = all[0];
-  join_group(all);
+  join_communicator(all);
   const auto n = gpu::size_of(first).tied_parameters;
   const auto head = std::vector<float>(n, 0.25f);
   const auto l = lessons(m, 2, 1, 1);
@@ -154,17 +154,17 @@ TEST_CASE("a device without a collective says so") {
   s.has_embedding = s.has_head = true;
   const gpu::cuda::device alone{s, emulated_machine()};
   auto& d = const_cast<gpu::cuda::device&>(alone);
-  CHECK(troupe::test::has_facts(refusal(d, {.what = step::make_group_id}), {"NCCL"}));
+  CHECK(troupe::test::has_facts(refusal(d, {.what = step::make_communicator_id}), {"NCCL"}));
   CHECK(troupe::test::has_facts(refusal(d, {.what = step::sum}), {"group"}));
-  CHECK(troupe::test::has_facts(refusal(**gpu::make_cpu_device(s), {.what = step::make_group_id}),
-                                {"CPU", "host"}));
+  CHECK(troupe::test::has_facts(
+      refusal(**gpu::make_cpu_device(s), {.what = step::make_communicator_id}), {"CPU", "host"}));
 }
 
 TEST_CASE("GPUs leave their group after their sums, without aborting each other") {
   const auto before = ends_so_far();
   {
     pipelines p{2, tiny()};
-    p.join_group();
+    p.join_communicator();
     p.go_through(1);
     for (const auto& s : on_all(p.all, [](auto) { return operation{.what = step::sum}; })) CHECK(s);
   }
@@ -188,7 +188,7 @@ TEST_CASE("a GPU allocates all memory of its passes before it joins its group") 
     return std::make_shared<gpu::cuda::counting_machine>(std::move(m), taken.back());
   };
   for (int i = 0; i < 2; ++i) all.push_back(grouped_device(s, how));
-  join_group(all);
+  join_communicator(all);
   const std::uint64_t blocks[] = {taken[0]->blocks, taken[1]->blocks};
   const auto l = lessons(s.model, 2, 4, 1);
   for (auto& d : all) {
@@ -208,18 +208,18 @@ TEST_CASE("a GPU allocates all memory of its passes before it joins its group") 
 
 TEST_CASE("a GPU whose peers never join reports a timeout") {
   pipelines p{1, tiny(), {.patience = {.join_s = 0.1}}};
-  const auto id = run(*p.all[0], {.what = step::make_group_id, .size = 2}).out[0];
-  CHECK(
-      troupe::test::has_facts(refusal(*p.all[0], {.what = step::join_group, .in = {id}, .size = 2}),
-                              {"2 GPUs", "0.1 s", "member 0"}));
+  const auto id = run(*p.all[0], {.what = step::make_communicator_id, .size = 2}).out[0];
   CHECK(troupe::test::has_facts(
-      refusal(*p.all[0], {.what = step::join_group, .in = {as_payload({1})}, .size = 2}),
+      refusal(*p.all[0], {.what = step::join_communicator, .in = {id}, .size = 2}),
+      {"2 GPUs", "0.1 s", "member 0"}));
+  CHECK(troupe::test::has_facts(
+      refusal(*p.all[0], {.what = step::join_communicator, .in = {as_payload({1})}, .size = 2}),
       {"128 bytes", "4"}));
 }
 
 TEST_CASE("an NCCL error during an all-reduce ends it with NCCL's error text") {
   pipelines p{2, tiny(), {.patience = {.sum_s = 0.5}}};
-  p.join_group();
+  p.join_communicator();
   const auto directory = fresh_path("groups").string();
   run(*p.all[0], {.what = step::save, .path = directory});
   p.go_through(1);
@@ -237,14 +237,14 @@ TEST_CASE("an NCCL error during an all-reduce ends it with NCCL's error text") {
   CHECK(refusal(*p.all[1], {.what = step::update})
             .starts_with("device state is invalid; load a checkpoint first: member"));
   for (auto& d : p.all) run(*d, {.what = step::load, .path = directory});
-  p.join_group();
+  p.join_communicator();
   p.go_through(1);
   for (const auto& s : on_all(p.all, [](auto) { return operation{.what = step::sum}; })) CHECK(s);
 }
 
 TEST_CASE("a GPU that is gone delays its peers no longer than the timeout") {
   pipelines p{3, tiny(), {.patience = {.sum_s = 0.3}}};
-  p.join_group();
+  p.join_communicator();
   p.go_through(1);
   p.all.pop_back();
   for (const auto& s : on_all(p.all, [](auto) { return operation{.what = step::sum}; }))
@@ -254,16 +254,16 @@ TEST_CASE("a GPU that is gone delays its peers no longer than the timeout") {
 TEST_CASE("a device can be closed while it waits for its peers to join or to sum") {
   pipelines p{2, tiny()};
   SECTION("for them to come") {
-    const auto id = run(*p.all[0], {.what = step::make_group_id, .size = 2}).out[0];
+    const auto id = run(*p.all[0], {.what = step::make_communicator_id, .size = 2}).out[0];
     std::promise<std::string> said;
-    p.all[0]->submit({.what = step::join_group, .in = {id}, .size = 2},
+    p.all[0]->submit({.what = step::join_communicator, .in = {id}, .size = 2},
                      [&](expected<gpu::outcome> r) { said.set_value(r ? "" : r.error().text); });
     await_waiting_member();
     p.all.clear();
     CHECK(said.get_future().get() == "the device was closed");
   }
   SECTION("for their sums") {
-    p.join_group();
+    p.join_communicator();
     p.go_through(1);
     std::promise<std::string> said;
     p.all[0]->submit({.what = step::sum},

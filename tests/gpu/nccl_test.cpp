@@ -75,7 +75,7 @@ member open_member(const nccl_kind& kind) {
   std::string why;
   const auto* with = m->sums_with_others(why);
   REQUIRE(with);
-  return {std::move(m), with, make_group_id(*with)};
+  return {std::move(m), with, make_communicator_id(*with)};
 }
 
 /// A member's state once it is no longer in progress.

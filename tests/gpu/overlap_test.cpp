@@ -127,7 +127,7 @@ TEST_CASE("an all-reduce overlapped with backward gives the same bits as one aft
       return made.back();
     };
   pipelines side_stream{count, m, how};
-  after.join_group(), side_stream.join_group();
+  after.join_communicator(), side_stream.join_communicator();
   const auto a = learn(after, m, false), b = learn(side_stream, m, true);
   CHECK(a == b);
   for (std::size_t i = 1; i < count; ++i) CHECK(b.weights[i] == b.weights[0]);
@@ -138,7 +138,7 @@ TEST_CASE("an all-reduce overlapped with backward gives the same bits as one aft
   }
   if (count > 2) return;
   pipelines at_once{count, m};  // two numbers have one sum, however they are cut
-  at_once.join_group();
+  at_once.join_communicator();
   CHECK(learn(at_once, m, true) == a);
 }
 
@@ -150,7 +150,7 @@ TEST_CASE("overlapped sums start before backward's last kernel, and only in the 
   pipelines p{2, m, {.piece_bytes = small_pieces, .before = [&](std::size_t i, auto behind) {
                        return std::make_shared<order_noting_machine>(std::move(behind), notes[i]);
                      }}};
-  p.join_group();
+  p.join_communicator();
   const auto l = lessons(m, 2, 2, 1);
   auto& mine = notes[0];
   const auto go = [&](operation o) {
@@ -210,7 +210,7 @@ TEST_CASE("backward does not wait for peers, and its gradient is unchanged") {
   for (std::size_t i = 0; i < 2; ++i)
     all.push_back(grouped_device(middle, {.piece_bytes = small_pieces}));
   for (auto& d : all) run(*d, {.what = step::weights});  // memory for them is there from now on
-  join_group(all);
+  join_communicator(all);
   for (auto& d : all) {  // one behind the other
     run(*d, go);
     CHECK(floats(run(*d, back).out[0]) == expected_gradient);
@@ -225,7 +225,7 @@ TEST_CASE("backward does not wait for peers, and its gradient is unchanged") {
 TEST_CASE("an error in an overlapped sum is reported when the sum is requested") {
   const auto number = GENERATE(0, 2);
   pipelines p{2, two_layers(), {.patience = {.sum_s = 0.5}, .piece_bytes = small_pieces}};
-  p.join_group();
+  p.join_communicator();
   const auto l = lessons(two_layers(), 2, 2, 1);
   const nccl_fault fault{1, number};
   for (std::size_t i = 0; i < 2; ++i) {
@@ -252,7 +252,7 @@ TEST_CASE("a device that fails after its overlapped sums have begun leaves its g
          if (i == 0) return m;
          return std::make_shared<failing_machine>(std::move(m), fails_at);
        }}};
-  p.join_group();
+  p.join_communicator();
   const auto directory = fresh_path("overlap-failed").string();
   run(*p.all[1], {.what = step::save, .path = directory});
   const auto l = lessons(two_layers(), 2, 2, 1);
@@ -264,7 +264,7 @@ TEST_CASE("a device that fails after its overlapped sums have begun leaves its g
   run(*p.all[0], last_backward());
   CHECK(troupe::test::has_facts(refusal(*p.all[0], {.what = step::sum}), {"0.3 s"}));
   for (auto& d : p.all) run(*d, {.what = step::load, .path = directory});
-  p.join_group();
+  p.join_communicator();
   for (std::size_t i = 0; i < 2; ++i) {
     run(*p.all[i], forward(l[i]));
     run(*p.all[i], last_backward());
@@ -286,7 +286,7 @@ TEST_CASE("a device that fails in the middle of a sum does not wait for its star
         first, {.piece_bytes = small_pieces, .before = [&](std::size_t, auto behind) {
                   return std::make_shared<failing_machine>(std::move(behind), fails_at);
                 }}));
-  join_group(all);
+  join_communicator(all);
   const auto l = lessons(first.model, 2, 1, 1);
   auto back = last_backward();
   back.in = run(*all[0], {.what = step::forward, .keep = true, .in = {l[0].input}}).out;
@@ -298,7 +298,7 @@ TEST_CASE("a device that fails in the middle of a sum does not wait for its star
 TEST_CASE("partly summed gradients allow only the sum, until a checkpoint is loaded") {
   const auto m = two_layers();
   pipelines p{2, m, {.piece_bytes = small_pieces}}, fresh{2, m};
-  p.join_group(), fresh.join_group();
+  p.join_communicator(), fresh.join_communicator();
   const auto directory = fresh_path("overlap-half").string();
   run(*p.all[0], {.what = step::save, .path = directory});
   const auto l = lessons(m, 2, 2, 1);
@@ -308,7 +308,7 @@ TEST_CASE("partly summed gradients allow only the sum, until a checkpoint is loa
   CHECK(refusal(d, {.what = step::backward, .microbatch = 1}) == half_summed);
   CHECK(refusal(d, {.what = step::gradients}) == half_summed);
   CHECK(refusal(d, {.what = step::update}) == half_summed);
-  CHECK(refusal(d, {.what = step::join_group, .size = 2}) == half_summed);
+  CHECK(refusal(d, {.what = step::join_communicator, .size = 2}) == half_summed);
   CHECK_FALSE(refusal(d, {.what = step::load, .path = "/nowhere"}).empty());
   CHECK(refusal(d, {.what = step::gradients}) == half_summed);  // unchanged
   SECTION("and then all is well") {
@@ -323,14 +323,14 @@ TEST_CASE("partly summed gradients allow only the sum, until a checkpoint is loa
     for (auto& one : p.all) run(*one, {.what = step::load, .path = directory});
     CHECK(floats(run(d, {.what = step::gradients}).out[0]) ==
           std::vector<float>(floats(run(d, {.what = step::weights}).out[0]).size()));
-    p.join_group();
+    p.join_communicator();
     CHECK(learn(p, m, true) == learn(fresh, m, false));
   }
 }
 
 TEST_CASE("a device can be closed while its overlapped sums wait for a peer") {
   pipelines p{2, two_layers(), {.piece_bytes = small_pieces}};
-  p.join_group();
+  p.join_communicator();
   const auto l = lessons(two_layers(), 2, 1, 1);
   run(*p.all[0], forward(l[0]));
   run(*p.all[0], last_backward());

@@ -169,13 +169,13 @@ TEST_CASE("in two pipelines with shared stages, each shard is summed with its co
   const auto kind = shared_gpu(2, true);
   const auto s = whole_model(m, 2);
   auto a = kind.make(s), b = kind.make(s);
-  const auto id = run(**a, {.what = step::make_group_id, .rank = 0, .size = 2}).out[0];
+  const auto id = run(**a, {.what = step::make_communicator_id, .rank = 0, .size = 2}).out[0];
   CHECK(id.bytes().size() == 2 * gpu::cuda::collectives::id_bytes);
-  CHECK(run(**b, {.what = step::make_group_id, .rank = 1, .size = 2}).out[0].empty());
+  CHECK(run(**b, {.what = step::make_communicator_id, .rank = 1, .size = 2}).out[0].empty());
   std::promise<expected<gpu::outcome>> joined;
-  (*a)->submit({.what = step::join_group, .in = {id}, .rank = 0, .size = 2},
+  (*a)->submit({.what = step::join_communicator, .in = {id}, .rank = 0, .size = 2},
                [&](expected<gpu::outcome> r) { joined.set_value(std::move(r)); });
-  run(**b, {.what = step::join_group, .in = {id}, .rank = 1, .size = 2});
+  run(**b, {.what = step::join_communicator, .in = {id}, .rank = 1, .size = 2});
   REQUIRE(joined.get_future().get());
   const auto l = lessons(m, 2, 2, 4);
   std::vector<float> sum;

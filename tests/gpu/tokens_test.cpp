@@ -5,6 +5,7 @@
 #include <set>
 
 #include "gpu/pipeline.hpp"
+#include "gpu/text/open_tokenizer.hpp"
 #include "gpu/text/tokenizer.hpp"
 #include "harness/files.hpp"
 

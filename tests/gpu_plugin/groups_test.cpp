@@ -68,7 +68,7 @@ TEST_CASE("gradients summed beside backward through the plug-in have the bits of
   };
   pipelines reference{2, m, by_emulation}, plugin{2, m, by_plugin};
   for (auto* p : {&reference, &plugin}) {
-    p->join_group();
+    p->join_communicator();
     for (std::uint64_t i = 0; i < 2; ++i) {
       const auto l = lessons(m, 2, 2, i);
       const auto all = [&](auto make) {

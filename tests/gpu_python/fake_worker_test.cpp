@@ -27,11 +27,11 @@ struct fixture {
                         std::uint32_t stages) {
     gpu::python_spec s;
     s.command = {"python3", "-B", source_dir() + "/tests/gpu_python/fake_worker.py"};
-    s.member.first_layer = first;
-    s.member.layers = layers;
-    s.member.stage = stage;
-    s.member.stages = stages;
-    s.member.rows = 2;
+    s.stage.first_layer = first;
+    s.stage.layers = layers;
+    s.stage.stage = stage;
+    s.stage.stages = stages;
+    s.stage.rows = 2;
     s.socket_directory = directory.path();
     s.token = "secret";
     return s;
@@ -114,10 +114,10 @@ TEST_CASE_METHOD(fixture, "gradient sums from other pipelines replace the device
   CHECK(wrong.error().text == "the gradients have 4 and 0 bytes, got 8");
 }
 
-TEST_CASE_METHOD(fixture, "an output that is larger than all before gets a larger slot") {
+TEST_CASE_METHOD(fixture, "an output that is larger than all before gets a larger buffer") {
   if (!has_python()) return;
   auto how = spec(0, 1, 0, 2);
-  how.member.rows = 400'000;
+  how.stage.rows = 400'000;
   auto s = make(how);
   std::vector<payload> held;
   for (std::uint32_t m = 0; m < 4; ++m) held.push_back(done(*s.device, forward(m)).out[0]);
@@ -132,7 +132,7 @@ TEST_CASE_METHOD(fixture,
                  "with little shared memory tensors are copied, and results are the same") {
   if (!has_python()) return;
   auto how = spec(0, 1, 1, 3);
-  how.slot_bytes = 2 << 20;
+  how.buffer_bytes = 2 << 20;
   auto s = make(how);
   std::vector<float> x(100'000);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 1000);

@@ -29,9 +29,9 @@ struct fixture {
 
   gpu::python_spec spec(std::uint32_t stage = 0, std::uint32_t stages = 2) {
     gpu::python_spec s;
-    s.member.layers = 1;
-    s.member.stage = stage;
-    s.member.stages = stages;
+    s.stage.layers = 1;
+    s.stage.stage = stage;
+    s.stage.stages = stages;
     s.socket_directory = directory.path();
     s.token = "secret";
     s.connect_limit_s = 5;
@@ -153,7 +153,7 @@ TEST_CASE_METHOD(fixture, "a reply to another request ends the stage") {
           p.done(r);
           p.receive();
         }) ==
-        "the worker replied to message 6 of member 0, expected message 5 of member 0, during "
+        "the worker replied to message 6 of stage 0, expected message 5 of stage 0, during "
         "forward");
   CHECK(code == reason::kind::malformed);
   CHECK(killed == 1);
@@ -166,7 +166,7 @@ TEST_CASE_METHOD(fixture, "a forward without the output that the next stage need
         }).starts_with("the worker's reply has no output, expected one"));
 }
 
-TEST_CASE_METHOD(fixture, "an output outside of its slot ends the stage") {
+TEST_CASE_METHOD(fixture, "an output outside of its buffer ends the stage") {
   CHECK(forward_error([](scripted_peer& p) {
           const auto r = p.operation();
           p.reply(output_of(r, unpacked(r.header.out).bytes + 64));
@@ -176,7 +176,7 @@ TEST_CASE_METHOD(fixture, "an output outside of its slot ends the stage") {
 }
 
 TEST_CASE_METHOD(fixture, "an output that is not tensors ends the stage") {
-  // The slot's bytes are zero: tensors of 0 bytes.
+  // The buffer's bytes are zero: tensors of 0 bytes.
   CHECK(forward_error([](scripted_peer& p) {
           p.reply(output_of(p.operation(), 128));
           p.receive();
@@ -184,7 +184,7 @@ TEST_CASE_METHOD(fixture, "an output that is not tensors ends the stage") {
   CHECK(code == reason::kind::malformed);
 }
 
-TEST_CASE_METHOD(fixture, "a slot larger than the memory for slots is refused") {
+TEST_CASE_METHOD(fixture, "a buffer larger than the memory for buffers is refused") {
   auto s = started([](scripted_peer& p) {
     auto h = output_of(p.operation(), 0);
     h.flags = reply_flag::larger;
@@ -199,7 +199,7 @@ TEST_CASE_METHOD(fixture, "a slot larger than the memory for slots is refused") 
       r.error().text.starts_with("a tensor of 8589934592 bytes finds no room in 1073741824 bytes"));
 }
 
-TEST_CASE_METHOD(fixture, "a worker asks for a larger slot once") {
+TEST_CASE_METHOD(fixture, "a worker asks for a larger buffer once") {
   CHECK(forward_error([](scripted_peer& p) {
           for (std::uint64_t bytes = 2 << 20; bytes <= 4 << 20; bytes *= 2) {
             auto h = output_of(p.operation(), 0);
@@ -208,7 +208,7 @@ TEST_CASE_METHOD(fixture, "a worker asks for a larger slot once") {
             p.reply(h);
           }
           p.receive();
-        }) == "the worker asks for a larger slot a second time, during output");
+        }) == "the worker asks for a larger buffer a second time, during output");
 }
 
 TEST_CASE_METHOD(fixture, "a message that is too long ends the stage") {
@@ -310,7 +310,7 @@ TEST_CASE_METHOD(fixture, "whatever a reply's numbers are, the operation ends") 
     const auto r = run(*s.device, {.what = kind::forward, .keep = true});
     if (!r) ++refused;
   }
-  // Without tensors in the slot none can be right.
+  // Without tensors in the buffer none can be right.
   CHECK(refused == 150);
 }
 

@@ -12,7 +12,7 @@
 namespace troupe::test {
 
 using kind = gpu::operation::kind;
-using recompute = gpu::python::member_setup::recompute;
+using recompute = gpu::python::worker_stage::recompute;
 
 namespace {
 
@@ -39,14 +39,14 @@ class pipeline {
       gpu::python_spec s;
       s.command = {"/usr/bin/python3", "-B", "-m", "troupe.worker"};
       s.program.file = source_dir() + "/tests/python/worker_program.py";
-      s.member = {.first_layer = first_layers[i],
-                  .layers = (i + 1 == stages ? layers : first_layers[i + 1]) - first_layers[i],
-                  .stage = i,
-                  .stages = stages,
-                  .rows = 2,
-                  .microbatches = microbatches,
-                  .seed = 3,
-                  .how = how};
+      s.stage = {.first_layer = first_layers[i],
+                 .layers = (i + 1 == stages ? layers : first_layers[i + 1]) - first_layers[i],
+                 .stage = i,
+                 .stages = stages,
+                 .rows = 2,
+                 .microbatches = microbatches,
+                 .seed = 3,
+                 .how = how};
       s.lease = 7;
       s.socket_directory = directory_.path();
       s.token = "secret";

@@ -87,11 +87,11 @@ TEST_CASE("a reply answers its request") {
   CHECK(error_of_reply(h, with_output()) == "");
   h.sequence = 6;
   CHECK(error_of_reply(h, with_output()) ==
-        "the worker replied to message 6 of member 0, expected message 7 of member 0");
+        "the worker replied to message 6 of stage 0, expected message 7 of stage 0");
   h = answer();
-  h.member = 1;
+  h.stage = 1;
   CHECK(error_of_reply(h, with_output()) ==
-        "the worker replied to message 7 of member 1, expected message 7 of member 0");
+        "the worker replied to message 7 of stage 1, expected message 7 of stage 0");
   h = answer();
   h.kind = message_kind::hello;
   CHECK(error_of_reply(h, with_output()) == "the worker sent a second hello");
@@ -104,8 +104,8 @@ TEST_CASE("a reply answers its request") {
   CHECK(error_of_reply(h, with_output()) == "the worker's error has flags 4 and an output 0");
 }
 
-TEST_CASE("an output lies at the beginning of the slot that was given for it") {
-  const auto error_at = [](const slot_place& p) {
+TEST_CASE("an output lies at the beginning of the buffer that was given for it") {
+  const auto error_at = [](const buffer_place& p) {
     auto h = answer();
     h.out = packed(p);
     return error_of_reply(h, with_output());
@@ -128,14 +128,14 @@ TEST_CASE("an output lies at the beginning of the slot that was given for it") {
   CHECK(error_of_reply(h, none) != "");
 }
 
-TEST_CASE("a worker may ask for a larger slot only") {
+TEST_CASE("a worker may ask for a larger buffer only") {
   auto h = answer();
   h.flags = reply_flag::larger;
   h.out = packed({0, 0, 320});
   CHECK(error_of_reply(h, with_output()) == "");
   h.out = packed({0, 0, 256});
   CHECK(error_of_reply(h, with_output()) ==
-        "the worker asks for a slot of 256 bytes, expected more than the 256 that it has");
+        "the worker asks for a buffer of 256 bytes, expected more than the 256 that it has");
   h.out = packed({1, 0, 320});
   CHECK(error_of_reply(h, with_output()) != "");
 }
@@ -164,7 +164,7 @@ TEST_CASE("the answer to setup has each layer, and sizes that memory may have") 
   const std::string start = R"({"members":[{"layers":[{"name":"L","parameter_bytes":4,)"
                             R"("buffer_bytes":0}],"own_parameters":)";
   const std::string end = R"(,"tied_parameters":0,"optimizer_state_bytes":8,"needs_norm":true}]})";
-  member_setup one;
+  worker_stage one;
   one.layers = 1;
   const auto read = read_ready(start + "5" + end, {one});
   REQUIRE(read);
@@ -173,7 +173,7 @@ TEST_CASE("the answer to setup has each layer, and sizes that memory may have") 
   CHECK(read->front().layers.front().name == "L");
   one.layers = 2;
   CHECK(error_of(read_ready(start + "5" + end, {one})) == "the worker made 1 layers, expected 2");
-  CHECK(error_of(read_ready(start + "5" + end, {})) == "the worker has 1 members, expected 0");
+  CHECK(error_of(read_ready(start + "5" + end, {})) == "the worker has 1 stages, expected 0");
   CHECK_FALSE(read_ready(start + "99999999999999" + end, {one}));
   CHECK_FALSE(read_ready(start + "-5" + end, {one}));
   CHECK_FALSE(read_ready(start + "1e300" + end, {one}));
@@ -229,13 +229,13 @@ TEST_CASE("norms are as many numbers as there are layers") {
 }
 
 TEST_CASE("a setup says which file, with which arguments, and which layers") {
-  program_setup p;
+  layer_file_setup p;
   p.file = "/a/gpt.py";
   p.arguments = R"({"layers":24})";
-  member_setup m;
+  worker_stage m;
   m.first_layer = 2;
   m.layers = 3;
-  m.how = member_setup::recompute::layers;
+  m.how = worker_stage::recompute::layers;
   CHECK(setup_body(p, {m}) ==
         R"({"file":"/a/gpt.py","sha256":"","arguments":{"layers":24},"device":"cpu","threads":1,)"
         R"("deterministic":true,"members":[{"first_layer":2,"layers":3,"stage":0,"stages":1,)"

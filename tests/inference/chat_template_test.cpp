@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "gpu/text/open_tokenizer.hpp"
 #include "harness/files.hpp"
 
 using namespace troupe;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "gpu/text/open_tokenizer.hpp"
 #include "harness/files.hpp"
 #include "messages/base/random.hpp"
 

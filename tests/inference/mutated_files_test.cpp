@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "gpu/inference/inference_device.hpp"
+#include "gpu/text/open_tokenizer.hpp"
 #include "gpu/text/tokenizer.hpp"
 #include "harness/files.hpp"
 #include "inference/model_folder.hpp"

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "gpu/text/open_tokenizer.hpp"
 #include "gpu/text/tokenizer.hpp"
 #include "harness/files.hpp"
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gpu/text/chat_template.hpp"
+#include "gpu/text/open_tokenizer.hpp"
 #include "harness/files.hpp"
 #include "harness/source_dir.hpp"
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "gpu/text/open_tokenizer.hpp"
 #include "gpu/text/tokenizer.hpp"
 #include "gpu/text/utf8_stream.hpp"
 #include "harness/files.hpp"

@@ -1,4 +1,5 @@
 #include "gpu/text/tokenizer.hpp"
+#include "gpu/text/open_tokenizer.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -7,6 +7,7 @@
 #include "planners/cost/plan_time.hpp"
 #include "planners/crius/cell_tuner.hpp"
 #include "planners/policy/adaptive_plan.hpp"
+#include "planners/schedule/named_schedule.hpp"
 
 // Crius' estimates of Cells against schedules that are carried out step by step.
 

@@ -18,6 +18,7 @@
 #include "planners/cost/model_partition.hpp"
 #include "planners/policy/placement.hpp"
 #include "planners/sample.hpp"
+#include "planners/schedule/named_schedule.hpp"
 #include "planners/schedule/schedule.hpp"
 
 using namespace troupe;
@@ -51,7 +52,7 @@ struct one_stage {
 };
 
 /// Members of a tensor group, without any communication.
-class silent_group final : public gpu::cuda::device_group {
+class silent_group final : public gpu::cuda::device_communicator {
  public:
   void sum(float*, std::size_t) override {}
   void sum(gpu::cuda::bf16*, std::size_t) override {}

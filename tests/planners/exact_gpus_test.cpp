@@ -8,6 +8,7 @@
 #include "harness/facts.hpp"
 #include "planners/plans/exact_gpus.hpp"
 #include "planners/plans/fits.hpp"
+#include "planners/plans/places.hpp"
 #include "planners/policy/checked_policy.hpp"
 #include "planners/policy/with_exact_gpus.hpp"
 #include "planners/sample.hpp"

@@ -7,6 +7,7 @@
 #include "messages/base/random.hpp"
 #include "messages/domain/schedules.hpp"
 #include "planners/schedule/evaluate_schedule.hpp"
+#include "planners/schedule/named_schedule.hpp"
 
 using namespace troupe;
 using namespace troupe::planners;

@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 
+#include "planners/schedule/named_schedule.hpp"
 #include "planners/schedule/schedule.hpp"
 
 using namespace troupe::planners;

@@ -5,6 +5,7 @@
 #include "harness/pipeline_shapes.hpp"
 #include "messages/base/random.hpp"
 #include "messages/domain/schedules.hpp"
+#include "planners/schedule/named_schedule.hpp"
 #include "planners/schedule/schedule.hpp"
 #include "slot_facts.hpp"
 
@@ -202,7 +203,7 @@ TEST_CASE("a stage's order has each tensor's rank within its cell, hop and direc
           for (auto t = plan.transfers.begin(); sends && t != mine; ++t)
             before += t->stage == after && t->backward == back &&
                       (plan.shares_wan ? t->pipeline / 2 == p / 2 : t->pipeline == p);
-          CHECK(order[i].rank == before);
+          CHECK(order[i].turn == before);
         }
       }
     }

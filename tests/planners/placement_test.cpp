@@ -3,6 +3,7 @@
 #include "harness/facts.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/scene.hpp"
+#include "planners/schedule/named_schedule.hpp"
 #include "planners/search/plan_search.hpp"
 
 using namespace troupe;

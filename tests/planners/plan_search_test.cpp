@@ -13,6 +13,7 @@
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/explicit_plan.hpp"
 #include "planners/plans/fits.hpp"
+#include "planners/plans/places.hpp"
 #include "planners/search/plan_search.hpp"
 
 // Searched plans against every plan.

@@ -100,13 +100,13 @@ class still_world {
   void remember_arrivals() {
     for (const auto* views : {&s_.waiting, &s_.running})
       for (const auto& [id, j] : *views) arrivals_.push_back({j.submitted_s, j.spec, j.plans});
-    std::ranges::sort(arrivals_, {}, &planners::arrival::at_s);
+    std::ranges::sort(arrivals_, {}, &planners::recent_arrival::at_s);
   }
 
   std::shared_ptr<const policy> by_{make_policy("troupe")};
   random_source random_;
   scene s_;
-  std::vector<planners::arrival> arrivals_;
+  std::vector<planners::recent_arrival> arrivals_;
   double changed_s_ = 0;
 };
 

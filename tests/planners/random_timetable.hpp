@@ -7,6 +7,7 @@
 #include "messages/base/random.hpp"
 #include "messages/domain/schedules.hpp"
 #include "planners/schedule/evaluate_schedule.hpp"
+#include "planners/schedule/named_schedule.hpp"
 
 // Timetables of random trainings, and a check of single moments that knows nothing of windows.
 

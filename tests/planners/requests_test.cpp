@@ -5,6 +5,7 @@
 #include "planners/cost/program_time.hpp"
 #include "planners/model/declared_memory.hpp"
 #include "planners/plans/bounds.hpp"
+#include "planners/plans/places.hpp"
 #include "planners/plans/user_request.hpp"
 #include "planners/sample.hpp"
 

@@ -7,6 +7,7 @@
 #include "harness/pipeline_shapes.hpp"
 #include "messages/base/random.hpp"
 #include "messages/domain/schedules.hpp"
+#include "planners/schedule/named_schedule.hpp"
 #include "planners/schedule/schedule.hpp"
 
 using namespace troupe;
@@ -124,7 +125,7 @@ class crew {
       return;
     }
     const auto share = gpu / s_.stages / (shared_ ? s_.pipelines_per_cell() : 1);
-    hops_[{share, after, back}].waiting.push_back({end, x.rank, to, x.microbatch, back});
+    hops_[{share, after, back}].waiting.push_back({end, x.turn, to, x.microbatch, back});
   }
 
   void cross(shared_hop& d, double at) {
@@ -285,7 +286,7 @@ class all_orders {
       for (std::uint32_t p = 0; p < s_.pipelines; ++p)
         for (auto& x : orders_[p * s_.stages + after + (back ? 1 : 0)])
           if (x.what == (back ? stage_step::kind::backward : stage_step::kind::forward))
-            x.rank = place(sequence, p == 1, x.microbatch);
+            x.turn = place(sequence, p == 1, x.microbatch);
       hop(which + 1);
     }
   }

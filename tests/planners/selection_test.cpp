@@ -11,6 +11,7 @@
 #include "planners/cost/stage_time.hpp"
 #include "planners/model/model_chain.hpp"
 #include "planners/policy/placement.hpp"
+#include "planners/schedule/named_schedule.hpp"
 #include "planners/search/datacenter_selection.hpp"
 #include "sample.hpp"
 

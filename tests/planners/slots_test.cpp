@@ -1,3 +1,4 @@
+#include "planners/schedule/named_schedule.hpp"
 #include "slots.hpp"
 #include "harness/pipeline_shapes.hpp"
 #include "messages/domain/schedules.hpp"

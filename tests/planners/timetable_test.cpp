@@ -11,6 +11,7 @@
 #include "planners/cost/plan_time.hpp"
 #include "planners/policy/placement.hpp"
 #include "planners/schedule/evaluate_schedule.hpp"
+#include "planners/schedule/named_schedule.hpp"
 
 using namespace troupe;
 using namespace troupe::planners;

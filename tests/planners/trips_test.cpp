@@ -4,6 +4,7 @@
 
 #include "messages/base/random.hpp"
 #include "planners/schedule/evaluate_schedule.hpp"
+#include "planners/schedule/named_schedule.hpp"
 #include "planners/schedule/trips.hpp"
 
 // Chains of trips against schedules of 1F1B that are carried out.

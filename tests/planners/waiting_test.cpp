@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "harness/facts.hpp"
+#include "planners/policy/bound_warning.hpp"
 #include "planners/scene.hpp"
 
 using namespace troupe;

@@ -20,7 +20,7 @@ datacenters:
 )";
 
 /// Runs on both nodes of the cluster, or on one.
-std::string job_file(const scratch& where, const std::string& name, const std::string& script) {
+std::string script_job(const scratch& where, const std::string& name, const std::string& script) {
   return where.write(name + ".yaml",
                      "name: " + name + "\nmodel: gpt2-124m\nglobal_batch: 4\ncommand: [sh, -c, '" +
                          script + "']\n");
@@ -36,8 +36,8 @@ std::string printed_in(const std::string& file) {
 TEST_CASE("submit --wait exits with the program's status, and wait lists the finished jobs") {
   detached cluster;
   REQUIRE(cluster.said.status == 0);
-  const auto good = job_file(cluster.where, "good", "echo fine");
-  const auto bad = job_file(cluster.where, "bad", "exit 3");
+  const auto good = script_job(cluster.where, "good", "echo fine");
+  const auto bad = script_job(cluster.where, "bad", "exit 3");
   CHECK(cluster.ask({"submit", good, "--wait"}).status == 0);
   const auto failed = cluster.ask({"submit", good, bad, "--wait", "--json"});
   CHECK(failed.status == 3);
@@ -47,7 +47,7 @@ TEST_CASE("submit --wait exits with the program's status, and wait lists the fin
     CHECK(j.at("state") == (j.at("name") == "bad" ? "failed" : "finished"));
     CHECK(j.at("exit_code") == (j.at("name") == "bad" ? 3 : 0));
   }
-  const auto killed = job_file(cluster.where, "killed", "kill -9 $$");
+  const auto killed = script_job(cluster.where, "killed", "kill -9 $$");
   CHECK(cluster.ask({"submit", killed, "--wait"}).status == 137);
   CHECK_THAT(cluster.ask({"explain", "4"}).out, Catch::Contains("exit status 137 (SIGKILL)"));
   CHECK(cluster.ask({"wait", "1", "2"}).status == 0);
@@ -60,7 +60,7 @@ TEST_CASE("submit --wait exits with the program's status, and wait lists the fin
 TEST_CASE("wait waits for a running job, and exits with 1 if it is cancelled") {
   detached cluster;
   REQUIRE(cluster.said.status == 0);
-  REQUIRE(cluster.ask({"submit", job_file(cluster.where, "long", "sleep 1000")}).status == 0);
+  REQUIRE(cluster.ask({"submit", script_job(cluster.where, "long", "sleep 1000")}).status == 0);
   std::vector<std::string> words{"wait", "1", "--state", cluster.state};
   words.insert(words.begin(), TROUPE_PROGRAM);
   runtime::process_options o;
@@ -169,7 +169,7 @@ TEST_CASE(
            {"submit", "--gpus", "0", "--", "true"},
            {"submit", "x.yaml", "--", "true"},
            {"submit"},
-           {"submit", "--batch", "3", job_file(cluster.where, "j", "true")},
+           {"submit", "--batch", "3", script_job(cluster.where, "j", "true")},
            {"status", "--", "true"}})
     CHECK(troupe::test::troupe(bad).status == 2);
   CHECK_THAT(troupe::test::troupe({"submit", "--gpus", "0", "--", "true"}).err,

@@ -11,7 +11,7 @@ using namespace troupe::test;
 
 namespace {
 
-constexpr const char* two_nodes =
+constexpr const char* two_node_cluster =
     "name: tuning\n"
     "datacenters:\n"
     "  - name: here\n"
@@ -20,7 +20,7 @@ constexpr const char* two_nodes =
 
 struct tuning_cluster : fixture {
   explicit tuning_cluster(const scratch& files)
-      : fixture{"unions", files.write("two.yaml", two_nodes), "titan"} {
+      : fixture{"unions", files.write("two.yaml", two_node_cluster), "titan"} {
     REQUIRE(wait_for_nodes());
   }
 

@@ -71,7 +71,7 @@ class Scale(unittest.TestCase):
 @unittest.skipUnless(has_torch, without_torch)
 class Slots(unittest.TestCase):
     def read_and_overwritten(self, copy):
-        """What a stage has of a slot that then is another's."""
+        """What a stage has of a buffer that then is another's."""
         sent = torch.arange(6, dtype=torch.float32).reshape(2, 3).requires_grad_()
         out = Outgoing([sent])
         memory = bytearray(out.bytes)
@@ -83,10 +83,10 @@ class Slots(unittest.TestCase):
         ctypes.memset(ctypes.addressof(ctypes.c_char.from_buffer(memory)) + out._offsets[0], 0, 24)
         return got.detach()
 
-    def test_a_copied_input_stays_when_its_slot_is_given_to_others(self):
+    def test_a_copied_input_stays_when_its_buffer_is_given_to_others(self):
         self.assertTrue(torch.equal(self.read_and_overwritten(True), torch.arange(6.0).reshape(2, 3)))
 
-    def test_one_that_is_not_copied_is_the_slot_itself(self):
+    def test_one_that_is_not_copied_is_the_buffer_itself(self):
         self.assertTrue(torch.equal(self.read_and_overwritten(False), torch.zeros(2, 3)))
 
 

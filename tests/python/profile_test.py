@@ -10,7 +10,6 @@ from support import environment, has_torch, root, without_torch
 
 if has_torch:
     from troupe.profile import few_layers, profile
-    from troupe.timing import Timing
 
 gpt = os.path.join(root, "examples/pytorch/gpt.py")
 

@@ -38,7 +38,7 @@ class Memory(unittest.TestCase):
         with self.assertRaisesRegex(ProtocolError, "there already"):
             regions.add(1, file, 4096)
 
-    def test_a_slot_outside_of_its_region_is_refused(self):
+    def test_a_buffer_outside_of_its_region_is_refused(self):
         regions, memory = region(4096)
         self.assertIs(regions.check(Place(1, 4032, 64)), memory)
         for place in (Place(1, 4032, 128), Place(1, 8192, 0), Place(2, 0, 64)):
@@ -64,7 +64,7 @@ class Descriptions(unittest.TestCase):
         self.assertEqual([t.count for t in read], [6, 1, 0])
         self.assertTrue(all(t.offset % 64 == 0 for t in read))
 
-    def test_a_slot_that_ends_early_is_refused(self):
+    def test_a_buffer_that_ends_early_is_refused(self):
         for size in range(0, self.size, 8):
             with self.assertRaises(ProtocolError):
                 self.read(bytes=size)

@@ -16,7 +16,7 @@ if has_torch:
     from troupe import errors, order, protocol
     from troupe.model_file import Program
     from troupe.stage import Stage
-    from troupe.worker import Member, Worker
+    from troupe.worker import Worker, WorkerStage
 
     torch.set_num_threads(1)
 
@@ -317,13 +317,13 @@ class Widen(nn.Module):
                 stage = Stage(self.program(), microbatches=2, precision=precision)
             stage.start()
             worker = Worker(None, None)
-            worker._members = [Member(stage)]
+            worker._stages = [WorkerStage(stage)]
             for m in range(2):
                 stage.forward(0, m)
                 stage.backward(0, m)
             stage.gradients()[0].mul_(factor)
             norm = sum(stage.squared_norms())
-            return worker._update(SimpleNamespace(member=0, flags=protocol.WITH_NORM, squared_norm=norm), b"")
+            return worker._update(SimpleNamespace(stage=0, flags=protocol.WITH_NORM, squared_norm=norm), b"")
 
         plain, scaled = reported("fp32"), reported("fp16")
         self.assertGreater(plain["squared_norm"], 0)

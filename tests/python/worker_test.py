@@ -74,7 +74,7 @@ class Workers(Scratch):
             self.assertAlmostEqual(stage.squared_norm() / sum(norms), 1, delta=1e-5)
             self.assertGreater(answer.peak_bytes, 1 << 20)
             stage.update()
-        answer = node.ask(protocol.WEIGHTS, output=node.slot(0))
+        answer = node.ask(protocol.WEIGHTS, output=node.buffer(0))
         self.assertEqualTensors(node.read(answer.output), stage.weights())
 
     def test_two_stages_pass_tensors_through_slots(self):
@@ -88,9 +88,9 @@ class Workers(Scratch):
         one, two = self.direct(0, 2, recompute), self.direct(2, 2, recompute)
         keep = recompute == "none"
         for iteration in range(2):
-            # All micro-batches are in flight: a slot for each.
+            # All micro-batches are in flight: a buffer for each.
             for m in range(MICROBATCHES):
-                answer = first.forward(iteration, m, output=first.slot(m), keep=keep)
+                answer = first.forward(iteration, m, output=first.buffer(m), keep=keep)
                 sent = first.read(answer.output)
                 made = one.forward(iteration, m, keep=keep)
                 self.assertEqualTensors(sent, made.tensors)
@@ -102,7 +102,7 @@ class Workers(Scratch):
                     for node, stage in ((first, one), (last, two)):
                         node.ask(protocol.RECOMPUTE, iteration=iteration, microbatch=m)
                         stage.recompute(iteration, m)
-                answer = last.backward(iteration, m, output=last.slot(7))
+                answer = last.backward(iteration, m, output=last.buffer(7))
                 gradient = last.read(answer.output)
                 made = two.backward(iteration, m)
                 self.assertEqualTensors([g.detach() for g in gradient], made)
@@ -124,7 +124,7 @@ class Workers(Scratch):
                 flat.mul_(3)
         node.ask(protocol.UPDATE)
         stage.update()
-        answer = node.ask(protocol.WEIGHTS, output=node.slot(0))
+        answer = node.ask(protocol.WEIGHTS, output=node.buffer(0))
         self.assertEqualTensors(node.read(answer.output), stage.weights())
         self.assertTrue(all(float(flat.abs().sum()) == 0 for flat in node.flat_gradients()))
 
@@ -158,7 +158,7 @@ class Workers(Scratch):
         node.forward(0, 0, place, flags=protocol.COPY_INPUT)
         node.memory[0:4096] = bytes(4096)
         stage.forward(0, 0, given)
-        answer = node.backward(0, 0, output=node.slot(1))
+        answer = node.backward(0, 0, output=node.buffer(1))
         self.assertEqualTensors([g.detach() for g in node.read(answer.output)], stage.backward(0, 0))
 
     def test_an_evaluation_changes_nothing(self):
@@ -171,16 +171,16 @@ class Workers(Scratch):
         node.backward(0, 0)
         self.assertEqualTensors(node.flat_gradients(), stage.gradients())
 
-    def test_an_output_larger_than_its_slot_is_asked_for_again(self):
+    def test_an_output_larger_than_its_buffer_is_asked_for_again(self):
         node = self.node(0, 2, 0, 2)
-        answer = node.forward(0, 0, output=node.slot(0, 128))
+        answer = node.forward(0, 0, output=node.buffer(0, 128))
         self.assertEqual(answer.flags, protocol.LARGER)
         wanted = protocol.unpack_place(answer.output)
         self.assertEqual((wanted.region, wanted.offset), (0, 0))
-        answer = node.ask(protocol.OUTPUT, output=node.slot(0, wanted.bytes))
+        answer = node.ask(protocol.OUTPUT, output=node.buffer(0, wanted.bytes))
         self.assertEqualTensors(node.read(answer.output), self.direct(0, 2).forward(0, 0).tensors)
         with self.assertRaisesRegex(Exception, "there is none"):
-            node.ask(protocol.OUTPUT, output=node.slot(0, wanted.bytes))
+            node.ask(protocol.OUTPUT, output=node.buffer(0, wanted.bytes))
 
     # -- files
 
@@ -195,13 +195,13 @@ class Workers(Scratch):
         files = json.loads(answer.body)["files"]
         self.assertEqual(len(files), 3)  # the last layer's only parameter is the first one's
         self.assertTrue(all("lease-5" in f and os.path.exists(os.path.join(saved, f)) for f in files), files)
-        weights = node.read(node.ask(protocol.WEIGHTS, output=node.slot(0)).output)
+        weights = node.read(node.ask(protocol.WEIGHTS, output=node.buffer(0)).output)
         stage = self.direct()
         self.assertEqual(stage.load(saved, files), 1)
         self.assertEqualTensors(weights, stage.weights())
         other = self.node()
         other.ask(protocol.LOAD, json.dumps({"path": saved}).encode())
-        self.assertEqualTensors(other.read(other.ask(protocol.WEIGHTS, output=other.slot(0)).output), weights)
+        self.assertEqualTensors(other.read(other.ask(protocol.WEIGHTS, output=other.buffer(0)).output), weights)
 
     # -- errors
 
@@ -239,13 +239,13 @@ class Workers(Scratch):
     def test_the_nodes_numbers_are_checked(self):
         node = self.node(2, 2, 1, 2)
         for words, kind, more in (
-                ("expected one of a region of", protocol.FORWARD, {"input": node.slot(8)}),
+                ("expected one of a region of", protocol.FORWARD, {"input": node.buffer(8)}),
                 ("expected one of a region of 0 bytes", protocol.FORWARD, {"input": 9 << 56 | 1}),
-                ("found member 1", protocol.FORWARD, {"member": 1}),
+                ("found stage 1", protocol.FORWARD, {"stage": 1}),
                 ("found a message of kind 60", 60, {}),
                 ("found a region without its memory", protocol.REGION, {"value": 4096}),
                 ("found a second setup", protocol.SETUP, {"body": b"{}"}),
-                ("no forward of iteration 0", protocol.BACKWARD, {"output": node.slot(0)}),
+                ("no forward of iteration 0", protocol.BACKWARD, {"output": node.buffer(0)}),
                 ("JSON", protocol.SAVE, {"body": b"no"})):
             with self.subTest(words):
                 with self.assertRaisesRegex(WorkerError, words):

@@ -219,8 +219,10 @@ std::vector<finding> check(const source& s, const checkout& c) {
   if (s.path.ends_with(".md")) return check_page(s, c);
   if (s.is_build_file()) return check_build_file(s, c);
   std::vector<finding> out;
+  if (s.path.ends_with(".js")) return check_words(s);
   if (!s.is_cpp()) return out;
-  for (auto rule : {check_includes, check_floors, check_determinism, check_words, check_form})
+  for (auto rule :
+       {check_includes, check_floors, check_determinism, check_words, check_form, check_functions})
     for (auto& f : rule(s)) out.push_back(std::move(f));
   return out;
 }

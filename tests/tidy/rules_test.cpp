@@ -1,10 +1,13 @@
 #include "tidy/rules.hpp"
 
 #include <catch2/catch.hpp>
+#include <map>
 #include <set>
 #include <sstream>
 
 #include "tidy/floors.hpp"
+#include "tidy/lists.hpp"
+#include "tidy/tree.hpp"
 
 using namespace troupe::tidy;
 
@@ -218,4 +221,87 @@ TEST_CASE("comments begin with their subject") {
   CHECK(said("web/http/a.cpp", "// A request's size says\n// What it costs.\n") == "");
   CHECK_FALSE(refused("web/http/a.cpp", "auto url = \"https://What is this\";"));
   CHECK_FALSE(refused("web/http/a.cpp", "/// Offers of a decoder."));
+}
+
+TEST_CASE("components that use one another through their .cpp files are refused") {
+  const auto includes = [](const std::string& path, const std::string& other) {
+    return read_source(path, "#include \"" + other + "\"\n");
+  };
+  const std::vector<source> circle{includes("planners/plans/a.cpp", "planners/plans/a.hpp"),
+                                   read_source("planners/plans/a.hpp", "int a;\n"),
+                                   includes("planners/plans/b.hpp", "planners/plans/a.hpp")};
+  CHECK(check_components(circle).empty());
+  auto closed = circle;
+  closed[0] = read_source("planners/plans/a.cpp",
+                          "#include \"planners/plans/a.hpp\"\n#include \"planners/plans/b.hpp\"\n");
+  const auto found = check_components(closed);
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].text() ==
+        "planners/plans/a.cpp:2: closes a circle of components: planners/plans/a -> "
+        "planners/plans/b -> planners/plans/a");
+}
+
+TEST_CASE("a folder with more than 30 code files is refused") {
+  std::vector<source> files;
+  for (int i = 0; i < 30; ++i)
+    files.push_back(read_source("web/page/a" + std::to_string(i) + ".js", ""));
+  files.push_back(read_source("web/page/README.md", ""));
+  CHECK(check_folders(files).empty());
+  files.push_back(read_source("web/page/b.py", ""));
+  REQUIRE(check_folders(files).size() == 1);
+  CHECK(check_folders(files)[0].sentence.starts_with("web/page/ has 31 code files"));
+}
+
+TEST_CASE("a function of more than 70 lines is refused") {
+  const auto function = [](int lines, const std::string& indent) {
+    std::string text = indent + "int f(int x) {\n";
+    for (int i = 0; i < lines - 2; ++i) text += indent + "  ++x;\n";
+    return text + indent + "}\n";
+  };
+  const auto rest = [](const std::string& text) {
+    return check_functions(read_source("planners/plans/a.cpp", text));
+  };
+  CHECK(rest(function(70, "")).empty());
+  REQUIRE(rest("int a;\n" + function(71, "")).size() == 1);
+  CHECK(rest("int a;\n" + function(71, ""))[0].text() ==
+        "planners/plans/a.cpp:2: begins a function of 71 lines; 70 are allowed");
+  const auto in_class = [&](int lines) { return "class c {\n" + function(lines, "  ") + "};\n"; };
+  CHECK(rest(in_class(70)).empty());
+  CHECK(rest(in_class(71)).size() == 1);
+  CHECK(rest("namespace a {\n" + function(69, "") + function(69, "") + "}\n").empty());
+}
+
+TEST_CASE("a page whose list is not the code's is refused") {
+  std::map<std::string, std::string> files{
+      {"cli/verbs/verbs.def", "TROUPE_VERB(up, \"Run\")\nTROUPE_VERB(down, \"Stop\")\n"},
+      {"cli/README.md", "`up`, `down`\n"},
+      {"messages/wire/journal.hpp",
+       "using journal_entry =\n    std::variant<a, b, c, d, e, f,\n g, h, i, j, k>;\n"}};
+  auto& page = files["docs/architecture.md"];
+  for (const auto& m : all_floors()) page += floors_row(m.module) + " |\n";
+  page += "It defines eleven kinds of entry.\n";
+  const auto found = [&] {
+    return check_lists([&](const std::string& path) { return read_source(path, files.at(path)); });
+  };
+  CHECK(found().empty());
+  const auto with = [&](const std::string& path, const std::string& old, const std::string& by) {
+    const auto before = files.at(path);
+    auto& text = files.at(path);
+    text.replace(text.find(old), old.size(), by);
+    const auto all = found();
+    files.at(path) = before;
+    return all.size() == 1 ? all[0].text() : std::to_string(all.size()) + " findings";
+  };
+  CHECK(with("cli/README.md", "`down`", "") ==
+        "cli/README.md:1: lacks the verb `down` of cli/verbs/verbs.def");
+  CHECK(with("messages/wire/journal.hpp", ", k", "").find("\"defines ten kinds of entry\"") !=
+        std::string::npos);
+  CHECK(with("docs/architecture.md", "`schedule`", "`plan`").find("| `planners` | ") !=
+        std::string::npos);
+}
+
+TEST_CASE("identifiers of the page's scripts have the glossary's words") {
+  CHECK(said("web/page/a.js", "const most_nodes = 3;\n") ==
+        "1: 'most_nodes' has 'most'; write max\n");
+  CHECK(said("web/page/a.js", "const text = `at most ${n}`;\n").empty());
 }

@@ -6,6 +6,8 @@
 #include <limits>
 #include <utility>
 
+#include "gpu/text/open_tokenizer.hpp"
+
 namespace troupe::web {
 
 namespace {

@@ -2,7 +2,7 @@ import { byId, duration, el, keyed, number, setText } from "/page/dom.js";
 import { colour } from "/page/cluster.js";
 import { iterationBar } from "/page/progress.js";
 
-const most_explained = 20, most_ended = 20, explain_every_ms = 2000;
+const max_explained = 20, max_ended = 20, explain_every_ms = 2000;
 
 const where = (j) => j.allocation.map((a) => `${a.gpus} of ${a.node}`).join(", ");
 
@@ -18,7 +18,7 @@ let asked_at = -Infinity, asking = false;
 async function explain(waiting, ask) {
   if (asking || performance.now() - asked_at < explain_every_ms) return;
   asking = true;
-  for (const j of waiting.slice(0, most_explained)) {
+  for (const j of waiting.slice(0, max_explained)) {
     const e = await ask(`jobs/${j.job}/explain`);
     if (e) sentences.set(j.job, e.reason);
   }
@@ -92,5 +92,5 @@ export function showJobs({ jobs }, ask) {
   setText(byId("ended-count"), ended.length ? number(ended.length) : "");
   keyed(byId("queue"), waiting.slice(0, 200), (j) => j.job, queueRow);
   keyed(byId("running"), running.slice(0, 200), (j) => j.job, runningRow);
-  keyed(byId("ended"), ended.slice(0, most_ended), (j) => j.job, endedRow);
+  keyed(byId("ended"), ended.slice(0, max_ended), (j) => j.job, endedRow);
 }

@@ -3,7 +3,7 @@ import { colour } from "/page/cluster.js";
 import { byId, duration, el, keyed, number, setText, short } from "/page/dom.js";
 import { timeline } from "/page/timeline.js";
 
-const most_shown = 6, none_again_ms = 3000;
+const max_shown = 6, none_again_ms = 3000;
 
 // By job: what it has reported so far.
 const histories = new Map();
@@ -86,7 +86,7 @@ export function showTrainings(jobs, ask) {
   const running = able.filter((j) => j.state === "running" || j.state === "stopping");
   // One that has just ended, or was stopped, stays in sight.
   const before = able.filter((j) => !running.includes(j) && j.iteration > 0 && (j.loss !== null || histories.has(j.job)));
-  const wanted = running.concat(before.slice(-Math.max(1, 2 - running.length))).slice(0, most_shown);
+  const wanted = running.concat(before.slice(-Math.max(1, 2 - running.length))).slice(0, max_shown);
   for (const j of wanted) read(j.job, ask);
   for (const job of histories.keys())
     if (!wanted.some((j) => j.job === job)) histories.delete(job);

@@ -10,6 +10,7 @@
 #include "gpu/inference/generate.hpp"
 #include "gpu/model/safetensors.hpp"
 #include "gpu/text/chat_template.hpp"
+#include "gpu/text/open_tokenizer.hpp"
 
 namespace troupe::cli {
 

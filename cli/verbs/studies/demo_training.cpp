@@ -1,3 +1,4 @@
+#include "cli/reports/training_figures.hpp"
 #include "cli/verbs/studies/demo_parts.hpp"
 
 #include <algorithm>

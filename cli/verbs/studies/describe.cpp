@@ -76,7 +76,7 @@ class describe_verb final : public verb {
     if (!out_.empty()) out.line("{}: for `model:` of a job file", out_);
   }
 
-  training_program program_;
+  layer_file program_;
   std::string out_;
 };
 

@@ -24,6 +24,8 @@
 #include "planners/cost/guesses.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/plans/bounds.hpp"
+#include "planners/plans/places.hpp"
+#include "planners/policy/bound_warning.hpp"
 #include "planners/policy/elastic_jobs.hpp"
 #include "planners/policy/estimate.hpp"
 #include "planners/policy/placement.hpp"

@@ -16,6 +16,7 @@
 #include "cli/common/progress.hpp"
 #include "cli/reports/follow_training.hpp"
 #include "cli/reports/iteration_picture.hpp"
+#include "cli/reports/training_figures.hpp"
 #include "cli/reports/training_result.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
