@@ -288,6 +288,7 @@ class check_verb final : public verb {
   void warn_of(const job_spec& j) {
     if (auto assumed = assumption_text(j, "model, gpus or memory_gb"); !assumed.empty())
       warnings_.push_back(std::move(assumed));
+    for (auto& doubt : doubts_of(j)) warnings_.push_back(std::move(doubt));
     if (!has_exact_gpus(j) || cluster_.empty()) return;
     const auto c = formats::load_cluster(cluster_);
     if (!c) return warnings_.push_back(c.error().text);
