@@ -196,10 +196,11 @@ TEST_CASE("a number of GPUs that the batch does not permit is refused with the b
   t.spec.command = {"python3", "e.py"};
   t.spec.global_batch = 1;
   t.job.spec = std::make_shared<const job_spec>(t.spec);
-  CHECK_THAT(t.to({.gpus = 64}).error().text,
-             Catch::Contains("found 64 GPUs, expected one of the numbers that it may have here: ") &&
-                 Catch::Contains("; every GPU needs a sample, and its global_batch is 1, as it is "
-                                 "not given"));
+  CHECK_THAT(
+      t.to({.gpus = 64}).error().text,
+      Catch::Contains("found 64 GPUs, expected one of the numbers that it may have here: ") &&
+          Catch::Contains("; every GPU needs a sample, and its global_batch is 1, as it is "
+                          "not given"));
   t.spec.global_batch = 128;
   t.job.spec = std::make_shared<const job_spec>(t.spec);
   CHECK_THAT(t.to({.gpus = 64}).error().text, !Catch::Contains("sample"));
