@@ -83,7 +83,7 @@ expected<simulated_training> simulate_training(training_simulation_options optio
     if (const auto* progress = std::get_if<training_progress>(&e))
       actors::append(all, progress->report);
     if (const auto* granted = std::get_if<lease_granted>(&e)) {
-      // What an earlier attempt has done is not computed again; this is for people's patience.
+      // For people alone: a later attempt, which does less, only ends sooner than it says.
       begun_s = granted->at_s;
       planned_s = granted->iteration_s * static_cast<double>(options.job.iterations);
     }

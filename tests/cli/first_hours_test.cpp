@@ -62,9 +62,7 @@ TEST_CASE("a program or a script in a job file's place gets what to type instead
   const auto program = dir.write("mlp.py", "import torch\n\ndef model():\n  return [\n");
   for (const auto* verb : {"submit", "train", "check"}) {
     INFO(verb);
-    std::vector<std::string> words{verb, program};
-    if (std::string{verb} == "check") words.insert(words.end(), {"--as", "job"});
-    const auto r = troupe::test::troupe(words);
+    const auto r = troupe::test::troupe({verb, program});
     CHECK(r.status == 2);
     CHECK_THAT(r.err, Contains("mlp.py: found a Python program, expected a job file: `train: "
                                "{program: mlp.py}`"));

@@ -34,7 +34,7 @@ TEST_CASE("submit --wait says why a job waits, and the last line of a program th
   const scratch files;
   const detached cluster{{}, "", files.write("words.yaml", one_node_of_two)};
   REQUIRE(cluster.said.status == 0);
-  REQUIRE(submitted(cluster, {"--gpus", "2"}, {"sleep", "3"}).status == 0);
+  REQUIRE(submitted(cluster, {"--gpus", "2"}, {"sleep", "4"}).status == 0);
   const auto waited = submitted(cluster, {"--gpus", "1", "--name", "next", "--wait"},
                                 {"sh", "-c", "echo first; echo the reason; exit 3"});
   CHECK(waited.status == 3);
@@ -44,8 +44,9 @@ TEST_CASE("submit --wait says why a job waits, and the last line of a program th
   CHECK_THAT(waited.err, !Catch::Contains("first"));
   // Once, and not where nothing is to be said.
   CHECK(waited.err.find("waits: ") == waited.err.rfind("waits: "));
-  const auto good = submitted(cluster, {"--gpus", "1", "--wait"}, {"true"});
-  CHECK(good.err == "");
+  const auto good = submitted(cluster, {"--gpus", "1", "--wait"}, {"echo", "fine"});
+  CHECK(good.status == 0);
+  CHECK_THAT(good.err, !Catch::Contains("its last line"));
 }
 
 TEST_CASE("a Python file on several GPUs of a node without a launcher gets a warning") {
