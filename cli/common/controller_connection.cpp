@@ -102,7 +102,7 @@ expected<void> remote::find_controller() {
     return std::getline(in, controller_) && !in.eof();  // with its newline: complete
   };
   found_ = true;
-  // What is written within this time needs no words.
+  // An address that appears within this time needs no words.
   const double silent_s = std::min(patience_s_, 0.3);
   if (runtime::wait_until(there, silent_s, 0.05)) return {};
   const auto others = states_in_use(state_);

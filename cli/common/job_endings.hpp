@@ -29,7 +29,7 @@ last_output last_output_of(remote& cluster, const job_status& j, std::size_t max
 /// Below the sentence of its end: the last line of what a failed program has printed, and the
 /// command that shows the rest.
 void note_output(const output& out, remote& cluster, const job_status& j);
-/// What a job waits for, in `explain`'s words.
+/// The reason why a job waits, in `explain`'s words.
 void note_waiting(const output& out, remote& cluster, const job_status& j);
 
 /// The exit status for a job that has ended: 0 finished; a failed program's exit status (128 + n

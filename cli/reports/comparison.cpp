@@ -310,7 +310,7 @@ std::string table_of(const comparison& c) {
 
 std::string plan_spaces_table(const std::vector<json>& rows) {
   if (rows.size() < 2 || rows.front().at("plan_space").is_null()) return {};
-  // Of policies none of which plans pipelines there is nothing to compare.
+  // Where no policy plans pipelines there is nothing to compare.
   if (std::ranges::all_of(rows, [](const json& r) { return r.at("with_pipelines").is_null(); }))
     return {};
   table t{{"policy", "avg JCT, all with pipelines", "p99", "restarts", "plans otherwise"}};

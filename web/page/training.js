@@ -87,7 +87,7 @@ function card(first) {
 /// In place of the cards: why there is none.
 function emptyText(wanted) {
   if (!wanted.length) return "No training runs.";
-  // What has been computed is on its way from the controller.
+  // Its history is on its way from the controller.
   return wanted.some((j) => j.iteration > 0) ? "Reading." : "Starting: no training has reported an iteration yet.";
 }
 

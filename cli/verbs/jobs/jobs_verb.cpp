@@ -67,7 +67,7 @@ std::vector<column> job_columns(const query_reply& reply, bool everything) {
        [](const job_status& j) { return j.priority ? fmt::to_string(j.priority) : "-"; }},
       {"model", [](const job_status& j) { return j.model.empty() ? "-" : j.model; }}};
   if (everything) {
-    // Of a job that has ended it is what all of it took.
+    // A job that has ended has no age any more.
     all.push_back({"age", [=](const job_status& j) {
                      return (is_final(j.state) ? "took " : "") + duration_text(seconds(j));
                    }});
