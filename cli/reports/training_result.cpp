@@ -88,8 +88,7 @@ std::string program_text(const training_result& t) {
                                     ", "));
   // On a CPU the operating system counts the whole process, whose libraries are the larger part of
   // a small model.
-  const auto kind = device_kind_of(t.report.device);
-  const bool of_process = kind && facts_of_device(*kind).is_host_core;
+  const bool of_process = facts_of_device(t.report.device).is_host_core;
   if (of_process) text += ", PyTorch's own included";
   if (t.predicted_bytes > 0)
     text += fmt::format("; predicted {} at most{}", size_text(t.predicted_bytes),
