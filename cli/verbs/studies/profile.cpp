@@ -252,10 +252,10 @@ class profile_verb final : public verb {
       fs::create_directories(file.parent_path(), error);
     if (auto ok = can_write(out_); !ok) return out.bad(ok.error());
     work_progress progress;
-    const auto show = [&](const std::string& text, double share) {
+    const auto say = [&](const std::string& text, double share) {
       progress.show(fmt::format("{} ({:.0f} %)", text, 100 * share), share);
     };
-    wish_.progress = show;
+    wish_.progress = say;
     wish_.not_measured = [&](const std::string& text) {
       progress.clear();
       out.note("troupe: {}", text);
@@ -264,7 +264,7 @@ class profile_verb final : public verb {
     progress.clear();
     if (!profile) return out.failure(profile.error());
     if (of_program) {
-      auto layers = measure_program(show);
+      auto layers = measure_program(say);
       progress.clear();
       if (!layers) return out.bad(layers.error());
       profile->programs.push_back(std::move(*layers));
