@@ -78,7 +78,6 @@ std::string_view advice_on_verb(std::string_view word) {
       {"unhold", "`troupe resume JOB`"},
       {"restart", "`troupe requeue JOB`"},
       {"scontrol", "`troupe suspend`, `troupe resume`, `troupe move` and `troupe explain`"},
-      {"describe", "`troupe explain JOB`"},
       {"show", "`troupe explain JOB`"},
       {"why", "`troupe explain JOB`"},
       {"sattach", "`troupe logs JOB -f`"},

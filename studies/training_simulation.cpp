@@ -115,12 +115,19 @@ expected<simulated_training> simulate_training(training_simulation_options optio
   o.faults = options.faults;
   o.loses = options.loses;
   std::optional<job_ended> over;
+  double begun_s = 0, planned_s = 0;
+  std::uint64_t events = 0;
   // Collected from the journal: the controller's own history thins iterations.
   training_report all;
   o.on_entry = [&](const journal_entry& e) {
     if (const auto* ended = std::get_if<job_ended>(&e)) over = *ended;
     if (const auto* progress = std::get_if<training_progress>(&e))
       actors::append(all, progress->report);
+    if (const auto* granted = std::get_if<lease_granted>(&e)) {
+      // For people alone: a later attempt, which does less, only ends sooner than it says.
+      begun_s = granted->at_s;
+      planned_s = granted->iteration_s * static_cast<double>(options.job.iterations);
+    }
   };
   std::optional<prefill_player> player;
   if (options.prefills) {
@@ -141,7 +148,13 @@ expected<simulated_training> simulate_training(training_simulation_options optio
     if (auto ok = start_decoders(v, *o.cluster, options, *player, stopped); !ok)
       return refuse(ok.error());
   v.submit({{v.world().now_s(), options.job}});
-  v.world().run_until(stopped, options.limit_s);
+  const auto stopped_or_shown = [&] {
+    constexpr std::uint64_t events_between = 1 << 16;  // a fraction of a second
+    if (options.progress && ++events % events_between == 0 && planned_s > 0)
+      options.progress(std::clamp((v.world().now_s() - begun_s) / planned_s, 0.0, 1.0));
+    return stopped();
+  };
+  v.world().run_until(stopped_or_shown, options.limit_s);
   if (failure) return refuse(*failure);
   if (v.refusal()) return refuse(*v.refusal());
   if (!over) return has_not_ended(v, options);

@@ -92,9 +92,9 @@ class lease_manager {
   host_table& hosts_;
   order_desk& orders_;
   const controller_links& links_;
+  std::map<lease_id, double> saves_;  // when the next one may be recorded, by program
   // Programs of which a part has ended with status 0: when the others must have, on the monotonic
   // clock. After a restart it counts from there.
-  std::map<lease_id, double> saves_;  // when the next one may be recorded, by program
   std::map<lease_id, double> rank_waits_;
   start_times starts_;  // of elastic programs
   double began_s_;      // this controller, on the monotonic clock

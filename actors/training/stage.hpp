@@ -36,11 +36,16 @@ namespace troupe::actors {
 ///     -> joining, on a stage_run with a group id, before the first step
 ///     -> gradients, after the last step, if the hosts all-reduce
 ///     -> exchange, after the last step, if the devices all-reduce
-///     -> update, after the last step, if no other stage shares its parameters
+///     -> norms or update, after the last step, if no other stage shares its parameters
 ///   gradients  the device copies its gradients to the host
 ///     -> exchange
 ///   exchange   reduce-scatter and all-gather by tensors, or an all-reduce of the devices
-///     -> update, when the sums are complete
+///     -> norms, when the sums are complete, of a device that clips or scales by the norm
+///     -> update, when they are, of any other
+///   norms      the device computes the squared norms of its parts of the sums
+///     -> norm_exchange
+///   norm_exchange   the stages add up the squared norms, each with its neighbours
+///     -> update, when the norm of the whole model is known
 ///   update     the optimizer step
 ///     -> saving, if a checkpoint is due; else reports the iteration -> steps
 ///   saving     the device writes its part of the checkpoint

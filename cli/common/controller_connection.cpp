@@ -4,7 +4,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
+#include <fmt/ranges.h>
+
+#include "cli/common/human.hpp"
+#include "runtime/host/file_lock.hpp"
 #include "runtime/host/log.hpp"
 #include "runtime/host/stopwatch.hpp"
 #include "runtime/host/transport.hpp"
@@ -20,6 +25,23 @@ std::string default_state_directory() {
 
 std::string address_file(const std::string& state) {
   return (std::filesystem::path{state} / "controller.address").string();
+}
+
+std::vector<std::string> states_in_use(const std::string& but) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  std::vector<std::string> found;
+  // By default `up` makes ./troupe-state; the pages' other examples, and those of most users, have
+  // theirs in out/.
+  std::vector<fs::path> places{"troupe-state"};
+  for (fs::directory_iterator at{"out", error}, end; !error && at != end; at.increment(error))
+    places.push_back(at->path());
+  for (const auto& place : places)
+    if (!fs::equivalent(place, but, error) && fs::exists(address_file(place.string()), error) &&
+        runtime::file_lock::holder((place / "up.lock").string()))
+      found.push_back(place.string());
+  std::ranges::sort(found);
+  return found;
 }
 
 namespace {
@@ -80,12 +102,22 @@ expected<void> remote::find_controller() {
     return std::getline(in, controller_) && !in.eof();  // with its newline: complete
   };
   found_ = true;
-  if (runtime::wait_until(there, patience_s_, 0.05)) return {};
+  // An address that appears within this time needs no words.
+  const double silent_s = std::min(patience_s_, 0.3);
+  if (runtime::wait_until(there, silent_s, 0.05)) return {};
+  const auto others = states_in_use(state_);
+  const auto elsewhere =
+      others.empty() ? std::string{}
+                     : fmt::format("; a cluster is up on {} (--state)", fmt::join(others, ", "));
+  if (!std::exchange(said_, true) && patience_s_ > silent_s)
+    write_note(fmt::format("troupe: no controller on {} yet, waits up to {:.3g} s for one{}\n",
+                           printable(state_), patience_s_, printable(elsewhere)));
+  if (runtime::wait_until(there, patience_s_ - silent_s, 0.05)) return {};
   controller_.clear();
   return refuse(reason::kind::unavailable,
                 fmt::format("no controller found: {} did not appear within {:.3g} s (start a "
-                            "cluster with `troupe up CLUSTER`, or give --controller)",
-                            file, patience_s_));
+                            "cluster with `troupe up CLUSTER`, or give --controller){}",
+                            file, patience_s_, elsewhere));
 }
 
 expected<void> remote::connect() {

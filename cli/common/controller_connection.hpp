@@ -16,6 +16,9 @@ namespace troupe::cli {
 std::string default_state_directory();
 /// The file of a state directory that has the controller's address.
 std::string address_file(const std::string& state);
+/// The usual places of state directories, from here, where a cluster is up: for users who have
+/// forgotten --state. Without `but`.
+std::vector<std::string> states_in_use(const std::string& but);
 
 /// The options and the connection of every verb that uses a controller.
 class remote {
@@ -65,6 +68,7 @@ class remote {
   expected<void> find_controller();
 
   bool found_ = false;  // controller_ is from the state directory
+  bool said_ = false;   // that it waits for a controller
   std::string controller_, state_ = default_state_directory(), keys_, key_;
   CLI::Option* state_option_ = nullptr;
   double patience_s_ = 10;

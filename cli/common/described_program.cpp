@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <string_view>
 #include <utility>
 
@@ -62,14 +63,15 @@ expected<described_program> describe_program(const layer_file& p) {
 }
 
 expected<described_program> describe_program(const layer_file& p, const std::string& module,
-                                             const std::vector<std::string>& more) {
+                                             const std::vector<std::string>& more,
+                                             const std::function<void(const std::string&)>& watch) {
   temporary_directory files;
   const auto out = files.file("description.json");
   std::vector<std::string> arguments{p.file, "--out", out};
   if (!p.arguments.empty()) arguments.insert(arguments.end(), {"--arguments", p.arguments});
   arguments.insert(arguments.end(), more.begin(), more.end());
-  const auto ended =
-      run_python_module(module, p.python, arguments, fs::path{p.file}.parent_path().string());
+  const auto ended = run_python_module(module, p.python, arguments,
+                                       fs::path{p.file}.parent_path().string(), watch);
   if (!ended) return refuse(ended.error());
   constexpr std::size_t max_bytes = 64 << 20;
   const auto text = read_file(out, max_bytes);
@@ -91,13 +93,52 @@ expected<described_program> describe_program(const layer_file& p, const std::str
   return d;
 }
 
+namespace {
+
+/// Programs and scripts that are given in a job file's place; empty: it is neither.
+std::string advice_on_program(const fs::path& file) {
+  const auto extension = file.extension().string();
+  const auto name = file.string();
+  if (extension == ".py")
+    return fmt::format(
+        "{0}: found a Python program, expected a job file: `train: {{program: {1}}}` trains its "
+        "layers (`troupe describe {0}`), `troupe submit -- python3 {0}` runs it",
+        name, file.filename().string());
+  std::ifstream in{file};
+  std::string begin(2, ' ');
+  const bool script = extension == ".sh" || extension == ".bash" || extension == ".sbatch" ||
+                      (in.read(begin.data(), 2) && begin == "#!");
+  if (!script) return {};
+  return fmt::format("{0}: found a script, expected a job file; `troupe submit -- sh {0}` runs it",
+                     name);
+}
+
+expected<job_spec> load(const std::string& file, std::span<const gpu_type> catalogue,
+                        std::vector<std::string>* notices,
+                        const std::function<void(const layer_file&)>& before) {
+  if (auto advice = advice_on_program(file); !advice.empty())
+    return refuse(reason::kind::invalid, std::move(advice));
+  return formats::load_job(file, catalogue, notices,
+                           [&](layer_file& p) -> expected<troupe::model> {
+                             if (before) before(p);
+                             auto d = describe_program(p);
+                             if (!d) return refuse(d.error());
+                             p.sha256 = d->sha256;
+                             return std::move(d->model);
+                           });
+}
+
+}  // namespace
+
 expected<job_spec> load_job(const std::string& file, std::span<const gpu_type> catalogue,
                             std::vector<std::string>* notices) {
-  return formats::load_job(file, catalogue, notices, [](layer_file& p) -> expected<troupe::model> {
-    auto d = describe_program(p);
-    if (!d) return refuse(d.error());
-    p.sha256 = d->sha256;
-    return std::move(d->model);
+  return load(file, catalogue, notices, {});
+}
+
+expected<job_spec> load_job(const output& out, const std::string& file,
+                            std::vector<std::string>* notices) {
+  return load(file, {}, notices, [&](const layer_file& p) {
+    out.note("troupe: reads the layers of {}", p.file);
   });
 }
 

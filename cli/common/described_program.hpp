@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,12 +26,18 @@ struct described_program {
 /// there is no PyTorch here.
 expected<described_program> describe_program(const layer_file& p);
 /// The same by another module of the package, whose document has more.
-expected<described_program> describe_program(const layer_file& p, const std::string& module,
-                                             const std::vector<std::string>& more);
+/// `watch` gets the last line that it has printed, from time to time.
+expected<described_program> describe_program(
+    const layer_file& p, const std::string& module, const std::vector<std::string>& more,
+    const std::function<void(const std::string&)>& watch = {});
 
 /// formats::load_job for jobs of this machine: a training of a program that names no model gets
 /// the one that is found here.
 expected<job_spec> load_job(const std::string& file, std::span<const gpu_type> catalogue = {},
+                            std::vector<std::string>* notices = nullptr);
+
+/// The same for a verb of people: a program's layers take seconds to read, which it says first.
+expected<job_spec> load_job(const output& out, const std::string& file,
                             std::vector<std::string>* notices = nullptr);
 
 }  // namespace troupe::cli

@@ -62,9 +62,8 @@ class local_cluster {
   static std::optional<pid_t> holder(const std::string& state);
 
   /// Waits until the controller answers, all gateways and nodes are present, and the fronts listen.
-  /// Fails with the
-  /// reason if a process ends, if it takes longer than `patience_s`, or if `interrupted` returns
-  /// true.
+  /// Fails with the reason if a process ends, if it takes longer than `patience_s`, or if
+  /// `interrupted` returns true.
   expected<void> wait_until_ready(double patience_s, const std::function<bool()>& interrupted = {});
 
   /// Host names in the order of start: the controller, gateways, nodes, fronts.

@@ -1,6 +1,7 @@
 #include "cli/common/profiled_program.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <mutex>
@@ -115,7 +116,16 @@ expected<layers_profile> profile_program(const program_wish& w) {
                                  "--index",   std::to_string(w.index),
                                  "--threads", std::to_string(p.threads),
                                  "--busy",    std::to_string(w.busy)};
-  const auto found = describe_program(p, "troupe.profile", words);
+  const auto name = std::filesystem::path{p.file}.filename().string();
+  const auto found = describe_program(p, "troupe.profile", words, [&](const std::string& line) {
+    if (!w.progress) return;
+    unsigned done = 0, all = 0;
+    // The module's words: see its main().
+    if (std::sscanf(line.c_str(), "round %u of %u", &done, &all) == 2 && all > 0)
+      w.progress(name + ": " + line, static_cast<double>(done) / all);
+    else
+      w.progress(name + ": reads its layers", 0);
+  });
   if (!found) return refuse(found.error());
   double output_bytes = 0;
   for (const auto& op : found->model.operators)

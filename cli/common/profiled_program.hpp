@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct program_wish {
   int index = 0;                    // of the GPU
   std::vector<std::uint32_t> rows;  // samples per micro-batch
   std::uint32_t rounds = 9, busy = 1;
+  std::function<void(const std::string&, double)> progress{};  // as gpu::profile_wish's
 };
 
 /// Fails with what the program cannot do, or with the reason why there is no PyTorch here.

@@ -51,6 +51,19 @@ bool progress_log::is_due(const std::string& text, double now_s) {
   return true;
 }
 
+std::string with_time_left(std::string text, double share, double elapsed_s) {
+  // The first moments say nothing about the rest: what starts up is no measure of what follows.
+  constexpr double min_share = 0.01, min_s = 1;
+  if (share < min_share || share >= 1 || elapsed_s < min_s) return text;
+  return text + fmt::format(", {} left", duration_text(elapsed_s * (1 - share) / share));
+}
+
+void work_progress::show(const std::string& text, double share) {
+  const auto shown = with_time_left(text, share, since_.s());
+  line_.show(shown);
+  if (log_.is_due(shown, since_.s())) write_note("troupe: " + printable(shown) + "\n");
+}
+
 void progress_line::clear() {
   if (shown_.empty()) return;
   shown_.clear();

@@ -4,6 +4,7 @@
 
 #include "cli/common/output.hpp"
 #include "messages/wire/client.hpp"
+#include "runtime/host/stopwatch.hpp"
 
 namespace troupe::cli {
 
@@ -40,6 +41,24 @@ class progress_log {
   double interval_s_, due_s_;
   bool terminal_;
   std::string printed_;
+};
+
+/// "..., 2m 05s left", if the work goes on as fast as until now: `share` of it, from 0 to 1, was
+/// done in `elapsed_s`. Without a time while that is a guess.
+std::string with_time_left(std::string text, double share, double elapsed_s);
+
+/// Progress of what a verb itself computes: a line on a terminal, now and then a line elsewhere.
+class work_progress {
+ public:
+  /// `share`: what is done of the whole.
+  void show(const std::string& text, double share);
+  /// Erases the terminal's line.
+  void clear() { line_.clear(); }
+
+ private:
+  runtime::stopwatch since_;
+  progress_line line_;
+  progress_log log_;
 };
 
 }  // namespace troupe::cli

@@ -22,11 +22,17 @@ std::string last_line(const std::string& file) {
   return text.substr(text.rfind('\n') + 1);
 }
 
-expected<int> run(const runtime::process_options& o) {
+expected<int> run(const runtime::process_options& o,
+                  const std::function<void(const std::string&)>& watch) {
   auto started = runtime::process::start(o);
   if (!started) return refuse(started.error());
   std::optional<int> status;
-  const auto ended = [&] { return (status = (*started)->poll()).has_value(); };
+  int looks = 0;
+  const auto ended = [&] {
+    constexpr int looks_between = 20;  // a few times a second
+    if (watch && looks++ % looks_between == 0) watch(last_line(o.output));
+    return (status = (*started)->poll()).has_value();
+  };
   constexpr double limit_s = 3600;  // of a large model's layers, one after another
   if (runtime::wait_until(ended, limit_s, 0.01)) return *status;
   return refuse(reason::kind::unavailable, "did not end within {} s", limit_s);
@@ -36,7 +42,8 @@ expected<int> run(const runtime::process_options& o) {
 
 expected<ended_module> run_python_module(const std::string& module, const std::string& interpreter,
                                          const std::vector<std::string>& arguments,
-                                         const std::string& directory) {
+                                         const std::string& directory,
+                                         const std::function<void(const std::string&)>& watch) {
   temporary_directory files;
   runtime::process_options o;
   o.command = {runtime::python_interpreter(interpreter), "-m", module};
@@ -44,7 +51,7 @@ expected<ended_module> run_python_module(const std::string& module, const std::s
   runtime::add_python_package(o.environment);
   o.directory = directory;
   o.output = files.file("printed");
-  const auto status = run(o);
+  const auto status = run(o, watch);
   if (!status)
     return refuse(reason::kind::invalid, "{}: {}", o.command.front(), status.error().text);
   return ended_module{*status, last_line(o.output)};

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -13,9 +14,11 @@ struct ended_module {
 };
 
 /// Runs a module of the package `troupe` with an interpreter (empty: this machine's) in a
-/// directory, to its end. Fails, with the interpreter's name, if it cannot be run.
+/// directory, to its end. Fails, with the interpreter's name, if it cannot be run. `watch` gets
+/// the last line that it has printed, a few times a second.
 expected<ended_module> run_python_module(const std::string& module, const std::string& interpreter,
                                          const std::vector<std::string>& arguments,
-                                         const std::string& directory);
+                                         const std::string& directory,
+                                         const std::function<void(const std::string&)>& watch = {});
 
 }  // namespace troupe::cli

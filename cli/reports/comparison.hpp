@@ -55,6 +55,10 @@ std::shared_ptr<const planners::policy> as_simulated(std::shared_ptr<const plann
 bool plans_pipelines(std::string_view policy, std::string_view workload,
                      std::string_view parallelism);
 
+/// The workload of a trace whose user names none: as-is if its rows have durations and nothing of a
+/// model, else the rule of Frenzy.
+std::string usual_workload(std::span<const formats::trace_row> rows);
+
 /// The rows of a trace as a workload of the cluster, by the named rule.
 expected<std::vector<arrival>> workload_of(std::span<const formats::trace_row> rows,
                                            std::string_view workload, std::uint64_t seed,

@@ -53,6 +53,9 @@ class findings {
   void add(reason why) {
     if (!first_) first_ = std::move(why);
   }
+  /// A key that a map lacks. Further ones of the same map are part of the same error, so that they
+  /// can be added in one go.
+  void add_missing(int line, std::string_view place, std::string_view key);
   const std::string& file() const { return file_; }
   /// The key, column or field of the first error; empty: it is about more than one.
   const std::string& place() const { return place_; }
@@ -64,6 +67,7 @@ class findings {
   void forget() {
     first_.reset();
     place_.clear();
+    missing_.clear();
   }
   /// Only if not good().
   tl::unexpected<reason> result() const { return refuse(*first_); }
@@ -77,6 +81,8 @@ class findings {
  private:
   std::string file_, place_;
   std::optional<reason> first_;
+  int missing_line_ = -1;
+  std::vector<std::string> missing_;  // if the first error is about missing keys
 };
 
 enum class need { optional, required };

@@ -99,7 +99,8 @@ std::string what_folder(const fs::path& folder) {
         "{}: has params.json and no config.json: it is a model in the form of its authors; {}: "
         "the same model in Hugging Face's form",
         name, folder_wanted);
-  return {};
+  return fmt::format("{}: has no config.json; {} (`troupe export` makes one of a checkpoint)", name,
+                     folder_wanted);
 }
 
 }  // namespace

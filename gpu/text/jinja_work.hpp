@@ -10,7 +10,8 @@
 
 namespace troupe::gpu::jinja {
 
-/// A template that cannot be read or evaluated. It never leaves the functions of template.hpp.
+/// A template that cannot be read or evaluated. It never leaves the functions of
+/// jinja_template.hpp.
 class error : public std::runtime_error {
  public:
   explicit error(const std::string& text) : std::runtime_error{text} {}
@@ -33,7 +34,7 @@ class work {
 
   void steps(std::uint64_t n) {
     steps_ += n;
-    if (steps_ > max_steps) fail("takes more than 2000000 steps, expected fewer");
+    if (steps_ > max_steps) fail("takes more than {} steps, expected fewer", max_steps);
     constexpr std::uint64_t between_looks = 4096;
     if (steps_ < next_look_) return;
     next_look_ = steps_ + between_looks;

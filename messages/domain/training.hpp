@@ -16,7 +16,7 @@
 #include "messages/domain/profile.hpp"
 #include "messages/domain/serving.hpp"
 
-// The built-in trainer's configuration, and messages between trainer, stages and gateways.
+// A training's configuration; messages between trainer and stages are in wire/stage.hpp.
 
 namespace troupe {
 

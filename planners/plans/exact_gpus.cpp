@@ -225,7 +225,7 @@ class exact_planner {
     if (allowed < job_.gpus)
       return fmt::format("needs {}; a job may have {} (quota)", needed, allowed);
     const auto fewer = next_smaller();
-    const auto instead = fewer > 0 ? fmt::format("; they have {}", fewer) : "";
+    const auto instead = fewer > 0 ? fmt::format("; {} would fit", fewer) : "";
     if (const auto apart = unlinked_text(c_); !apart.empty() && would_fit_if_linked())
       return fmt::format(
           "needs {}, and a program is never spread over datacenters without a link: these GPUs are "
@@ -234,7 +234,7 @@ class exact_planner {
     if (job_.unequal.value_or(false))
       return fmt::format("needs {}, and no nodes of the cluster have that{}", needed, instead);
     return fmt::format(
-        "needs {}, the same number on each node, and no nodes of the cluster have that{} "
+        "needs {}, as many on each of its nodes, which no nodes of the cluster have{} "
         "(`unequal: true` permits numbers that differ)",
         needed, instead);
   }

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "messages/admission/admission.hpp"
+#include "messages/domain/stated_length.hpp"
 #include "planners/cost/model_partition.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/fits.hpp"
@@ -161,10 +162,18 @@ expected<placed_plan> plan_program_move(const cluster& c, const idle_index& idle
     numbers.insert(p.gpus());
     if (p.gpus() == gpus) plans.push_back(p);
   }
-  if (plans.empty())
+  if (plans.empty()) {
+    // Without a batch in its file a program has one of 1, which its user does not see anywhere.
+    const auto& spec = *job.spec;
+    const auto cause =
+        gpus > spec.global_batch
+            ? fmt::format("; every GPU needs a sample, and its global_batch is {}{}",
+                          spec.global_batch, stated_batch(spec) ? "" : ", as it is not given")
+            : std::string{};
     return refuse(kind::invalid, fmt::format("found {} GPUs, expected one of the numbers that it "
-                                             "may have here: {}",
-                                             gpus, fmt::join(numbers, ", ")));
+                                             "may have here: {}{}",
+                                             gpus, fmt::join(numbers, ", "), cause));
+  }
   const bool stays = std::ranges::all_of(
       job.where, [&](const node_share& share) { return is_requested(c, wish, share.node); });
   if (stays && gpus == total_gpus(job.where))

@@ -53,9 +53,9 @@ inline expected<placed_plan> place_pipelines(const cluster& c, const idle_index&
 }
 
 /// The plans of any job on the whole cluster, best first: MARP's; of a program with exact_gpus
-/// exact_plans' (plans/exact_gpus.hpp); of a pipeline job the requested
-/// one, or the best with fewer GPUs if the cluster is too small. Fails if no GPUs of this cluster
-/// can run it within the job's limits (bounds.hpp).
+/// exact_plans' (plans/exact_gpus.hpp); of a pipeline job the requested one, or the best with fewer
+/// GPUs if the cluster is too small. Fails if no GPUs of this cluster can run it within the job's
+/// limits (bounds.hpp).
 expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
                                       planning_budget& budget);
 inline expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job) {

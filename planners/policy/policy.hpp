@@ -36,8 +36,8 @@ class policy {
   /// again even if nothing happens; 0: never.
   virtual double decide_again_s(const snapshot&) const { return 0; }
 
-  /// The plans that it chooses from for a job, on the whole cluster: what job_view::plans holds
-  /// under this policy. By default plans_for's (placement.hpp).
+  /// The plans that it chooses from for a job, on the whole cluster: job_view::plans. Called on a
+  /// thread of its own, also while decide() runs. By default plans_for's (placement.hpp).
   virtual expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                                planning_budget& budget) const {
     return plans_for(c, job, budget);

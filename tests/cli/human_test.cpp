@@ -129,6 +129,14 @@ TEST_CASE("words of commands are quoted only where a shell would interpret them"
   }
 }
 
+TEST_CASE("the time left is what the rest takes at the pace until now, once that says something") {
+  CHECK(with_time_left("half", 0.5, 60) == "half, 1m 00s left");
+  CHECK(with_time_left("a quarter", 0.25, 10) == "a quarter, 30 s left");
+  CHECK(with_time_left("begun", 0.001, 60) == "begun");
+  CHECK(with_time_left("at once", 0.5, 0.2) == "at once");
+  CHECK(with_time_left("done", 1, 60) == "done");
+}
+
 TEST_CASE(
     "progress in a log is a line each interval, if there is something new, and none on a tty") {
   progress_log log{10, false};

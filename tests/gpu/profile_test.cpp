@@ -1,4 +1,6 @@
 // A real profile of a tiny model. Only its form is tested: the times depend on the machine.
+#include <algorithm>
+
 #include <catch2/catch.hpp>
 
 #include "gpu/emulated_machine.hpp"
@@ -26,7 +28,11 @@ TEST_CASE("a CPU profile has the requested points, its date, memory and clocks")
   w.sequences = {8, 16};
   w.busy = 2;
   std::vector<std::string> said;
-  w.progress = [&](const std::string& text) { said.push_back(text); };
+  std::vector<double> shares;
+  w.progress = [&](const std::string& text, double share) {
+    if (said.empty() || said.back() != text) said.push_back(text);
+    shares.push_back(share);
+  };
   const auto p = measure_device(w);
   REQUIRE(p);
   CHECK(p->kind == "cpu");
@@ -42,6 +48,14 @@ TEST_CASE("a CPU profile has the requested points, its date, memory and clocks")
   CHECK(p->models[0].intermediate == 96);
   REQUIRE(p->models[0].points.size() == 4);
   CHECK(said.size() == 4);
+  CHECK_THAT(said[1], Contains("3 rows of 8 tokens"));
+  // Each round of each stage is a step; the sizes count by their tokens: 8, 24, 16 and 48.
+  CHECK(shares.front() == 0);
+  CHECK(shares.back() == Approx(1));
+  CHECK(std::ranges::is_sorted(shares));
+  CHECK(shares.size() > 4 * 7 * 3);
+  CHECK(std::ranges::count_if(shares, [](double x) { return x < 0.083; }) > 7 * 3);
+  CHECK(std::ranges::count_if(shares, [](double x) { return x > 0.501; }) > 7 * 3);
   for (const auto& x : p->models[0].points)
     for (const auto& part : {x.attention, x.mlp, x.embedding, x.head}) {
       // Differences of measured times: on a busy machine, a model so small can come to nothing.

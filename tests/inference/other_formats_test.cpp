@@ -92,8 +92,8 @@ TEST_CASE("files and folders in other forms are refused with what they are") {
   CHECK_THAT(refused(folder_of({{"refs/main", ""}, {"snapshots/0a1b/config.json", "{}"}})),
              Contains("is a folder of the Hugging Face Hub's cache; expected one of those in") &&
                  Contains("snapshots"));
-  const auto plain = refused(folder_of({}));
-  CHECK_THAT(plain, Contains("config.json") && Contains("cannot be opened"));
+  CHECK_THAT(refused(folder_of({})), Contains("has no config.json; " + wanted) &&
+                                         Contains("`troupe export` makes one of a checkpoint"));
 }
 
 TEST_CASE("adapters are refused with their base model, also beside a model") {

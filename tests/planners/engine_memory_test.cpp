@@ -205,7 +205,7 @@ TEST_CASE("the memory of a CUDA stage is planned as the device asks for it, in 2
   CHECK(exact >= 190);  // blocks of two purposes may have one size, and be the same block
 }
 
-TEST_CASE("GPT-2 124M on one GPU is planned with the bytes that docs/gpu.md counts") {
+TEST_CASE("GPT-2 124M on one GPU is planned with the bytes that bench_gpu_training counts") {
   one_stage x;
   x.job.model = gpt(12, 768, 12, 1024, 50257);
   x.job.train.emplace();

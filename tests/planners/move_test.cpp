@@ -191,6 +191,21 @@ TEST_CASE("a program that shrinks stays where it is, whatever else is idle") {
   CHECK(t.place({.gpus = 4}) == "1:4");
 }
 
+TEST_CASE("a number of GPUs that the batch does not permit is refused with the batch") {
+  running_program t;
+  t.spec.command = {"python3", "e.py"};
+  t.spec.global_batch = 1;
+  t.job.spec = std::make_shared<const job_spec>(t.spec);
+  CHECK_THAT(
+      t.to({.gpus = 64}).error().text,
+      Catch::Contains("found 64 GPUs, expected one of the numbers that it may have here: ") &&
+          Catch::Contains("; every GPU needs a sample, and its global_batch is 1, as it is "
+                          "not given"));
+  t.spec.global_batch = 128;
+  t.job.spec = std::make_shared<const job_spec>(t.spec);
+  CHECK_THAT(t.to({.gpus = 64}).error().text, !Catch::Contains("sample"));
+}
+
 TEST_CASE("a program that grows gets the best GPUs by its objective, near its own") {
   running_program t;
   t.job.where = {{1, 1}};

@@ -109,6 +109,14 @@ def model(): return [nn.Linear(4, 8), nn.AdaptiveAvgPool1d(2), nn.AdaptiveAvgPoo
         for x in points[0]["layers"]:
             self.assertTrue(all(0 < x[s] < 10 for s in ("forward_s", "recompute_s", "backward_s")), x)
 
+    def test_the_command_says_each_round_while_it_writes_a_file(self):
+        out = self.path("found.json")
+        done = subprocess.run([sys.executable, "-m", "troupe.profile", gpt, "--arguments",
+                               "layers=1,hidden=16,heads=2,sequence=8", "--rounds", "4", "--out", out],
+                              env=environment(), capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.splitlines(), [f"round {n} of 4" for n in (1, 2, 3, 4)])
+
     def test_what_cannot_run_is_refused_without_points(self):
         found = profile(self.program("nn.Tanh()", "Bad()", """
 class Bad(nn.Module):

@@ -1,4 +1,5 @@
-import { bytes, byId, cellRow, duration, el, hideTip, keyed, number, setText, short, showTip, svg, tableBody } from "/page/dom.js";
+import { byId, cellRow, el, hideTip, keyed, setText, showTip, svg, tableBody } from "/page/dom.js";
+import { bytes, duration, number, short } from "/page/text.js";
 
 const max_squares = 16, max_nodes = 200, max_labelled = 6;
 

@@ -67,7 +67,10 @@ std::vector<column> job_columns(const query_reply& reply, bool everything) {
        [](const job_status& j) { return j.priority ? fmt::to_string(j.priority) : "-"; }},
       {"model", [](const job_status& j) { return j.model.empty() ? "-" : j.model; }}};
   if (everything) {
-    all.push_back({"age", [=](const job_status& j) { return duration_text(seconds(j)); }});
+    // A job that has ended has no age any more.
+    all.push_back({"age", [=](const job_status& j) {
+                     return (is_final(j.state) ? "took " : "") + duration_text(seconds(j));
+                   }});
     all.push_back({"attempts", [](const job_status& j) { return fmt::to_string(j.attempts); }});
     all.push_back(split);
   } else {

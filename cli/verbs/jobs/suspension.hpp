@@ -41,6 +41,12 @@ inline std::uint64_t lost_iterations(const job_status& before, const job_status&
   return std::max(before.iteration, now.iterations_done) - now.iterations_done;
 }
 
+/// " after iteration 40"; of a program that has reported none, nothing.
+inline std::string after_iteration(const job_status& j) {
+  if (!j.command.empty() && j.iterations_done == 0 && j.iteration == 0) return {};
+  return fmt::format(" after iteration {}", j.iterations_done);
+}
+
 /// The document of these verbs; `iteration` is null if nothing was changed.
 inline nlohmann::json suspension(job_id job, nlohmann::json iteration, double pause_s,
                                  std::uint64_t lost_iterations, const std::string& why = {}) {

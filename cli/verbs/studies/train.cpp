@@ -81,7 +81,7 @@ class train_verb final : public verb {
   }
 
   int run(output& out) override {
-    auto job = load();
+    auto job = load(out);
     if (!job) return out.bad(job.error());
     if (world_.empty()) world_ = usual_world(*job);
     if (members_.size() > 1 && world_ != "virtual")
@@ -139,9 +139,9 @@ class train_verb final : public verb {
 
  private:
   /// The job, or the one that stands for several.
-  expected<job_spec> load() {
+  expected<job_spec> load(const output& out) {
     for (const auto& file : files_) {
-      auto job = load_job(file);
+      auto job = load_job(out, file);
       if (!job) return job;
       if (!is_training(*job))
         return refuse(reason::kind::invalid, "{}: has neither `train:` nor `slots:`", file);
@@ -278,6 +278,10 @@ class train_verb final : public verb {
     }
     o.job = r.job;
     o.seed = seed_;
+    work_progress progress;
+    o.progress = [&](double share) {
+      progress.show(fmt::format("{}: {:.0f} % simulated", r.job.name, 100 * share), share);
+    };
     if (study_) {
       auto alone = o;
       // The same training without guests: the cost of lending is the difference.
@@ -291,6 +295,7 @@ class train_verb final : public verb {
       o.prefills = study_;
     }
     auto done = studies::simulate_training(std::move(o), decides_);
+    progress.clear();
     if (!done) {
       bad_file_ = is_bad_file(done.error());  // a plug-in failed
       return refuse(done.error());
