@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "cli/common/examples.hpp"
-#include "cli/common/human.hpp"
-#include "cli/common/standard_output.hpp"
-#include "cli/common/version.hpp"
+#include "cli/output/examples.hpp"
+#include "cli/output/human.hpp"
+#include "cli/output/standard_output.hpp"
+#include "cli/output/version.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/foreign_keys.hpp"
 #include "formats/parse/reader.hpp"

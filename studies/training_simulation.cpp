@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "actors/control/training_history.hpp"
+#include "actors/control/ledger/training_history.hpp"
 #include "actors/training/planning/training_plan.hpp"
 #include "actors/worlds/virtual_cluster.hpp"
 #include "actors/worlds/watched_policy.hpp"

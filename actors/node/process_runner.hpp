@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "gpu/python/worker_process.hpp"
+#include "gpu/worker/worker_process.hpp"
 #include "messages/base/reason.hpp"
 #include "messages/wire/frame.hpp"
 #include "messages/wire/work.hpp"

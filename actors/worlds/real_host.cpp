@@ -24,8 +24,8 @@
 #include "runtime/host/real_clock.hpp"
 #include "runtime/host/stopwatch.hpp"
 #include "runtime/journal/sqlite_journal.hpp"
+#include "runtime/keeper/state_directory.hpp"
 #include "runtime/process/free_ports.hpp"
-#include "runtime/process/state_directory.hpp"
 #include "runtime/zeromq/transport.hpp"
 
 namespace troupe::actors {

@@ -21,10 +21,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "gpu/python/python_device.hpp"
-#include "gpu/python/shared_buffers.hpp"
-#include "gpu_python/forked_worker.hpp"
-#include "gpu_python/tensor_bytes.hpp"
+#include "gpu/worker/forked_worker.hpp"
+#include "gpu/worker/python_device.hpp"
+#include "gpu/worker/shared_buffers.hpp"
+#include "gpu/worker/tensor_bytes.hpp"
 #include "harness/clock.hpp"
 #include "harness/foreign_load.hpp"
 #include "harness/runs.hpp"

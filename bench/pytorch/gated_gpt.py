@@ -14,7 +14,7 @@ import time
 
 import torch
 import troupe
-from troupe import checkpoint
+from troupe.layers import checkpoint
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "pytorch"))
 

@@ -10,7 +10,7 @@ import sys
 import time
 
 import torch
-from troupe.worker_tensors import Outgoing
+from troupe.worker.tensors import Outgoing
 
 
 def seconds(what):

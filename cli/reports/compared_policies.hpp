@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/common/output.hpp"
+#include "cli/output/output.hpp"
 #include "messages/domain/replayed_times.hpp"
 #include "studies/workload_simulation.hpp"
 

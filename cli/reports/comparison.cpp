@@ -7,9 +7,9 @@
 #include <limits>
 #include <variant>
 
-#include "cli/common/human.hpp"
-#include "cli/common/progress.hpp"
-#include "cli/common/table.hpp"
+#include "cli/output/human.hpp"
+#include "cli/output/progress.hpp"
+#include "cli/output/table.hpp"
 #include "cli/reports/against.hpp"
 #include "cli/reports/reference_times.hpp"
 #include "cli/reports/unions.hpp"

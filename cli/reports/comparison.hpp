@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/common/output.hpp"
-#include "cli/common/policy_option.hpp"
-#include "cli/common/policy_settings.hpp"
+#include "cli/options/policy_option.hpp"
+#include "cli/options/policy_settings.hpp"
+#include "cli/output/output.hpp"
 #include "cli/reports/compared_policies.hpp"
 #include "formats/traces/throughputs.hpp"
 #include "formats/traces/trace.hpp"

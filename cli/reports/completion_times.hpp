@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "cli/common/output.hpp"
+#include "cli/output/output.hpp"
 #include "studies/workload_simulation.hpp"
 
 namespace troupe::cli {

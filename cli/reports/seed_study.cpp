@@ -6,8 +6,8 @@
 #include <cmath>
 #include <filesystem>
 
-#include "cli/common/human.hpp"
-#include "cli/common/table.hpp"
+#include "cli/output/human.hpp"
+#include "cli/output/table.hpp"
 #include "cli/reports/against.hpp"
 #include "cli/reports/completion_times.hpp"
 #include "cli/reports/unions.hpp"

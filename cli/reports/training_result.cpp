@@ -5,7 +5,7 @@
 #include <fstream>
 #include <numeric>
 
-#include "cli/common/human.hpp"
+#include "cli/output/human.hpp"
 #include "cli/reports/training_figures.hpp"
 #include "messages/base/folds.hpp"
 #include "messages/base/statistics.hpp"

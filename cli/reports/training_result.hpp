@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/common/output.hpp"
+#include "cli/output/output.hpp"
 #include "cli/reports/prefill_result.hpp"
 #include "messages/domain/job.hpp"
 #include "messages/wire/stage.hpp"

@@ -5,7 +5,7 @@
 #include <new>
 #include <set>
 
-#include "gpu/cpu/matrix.hpp"
+#include "gpu/cpu/kernels/matrix.hpp"
 #include "messages/base/refuse.hpp"
 
 namespace troupe::gpu {

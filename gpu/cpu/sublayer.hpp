@@ -3,8 +3,8 @@
 #include <memory>
 
 #include "gpu/cpu/attention.hpp"
-#include "gpu/cpu/kernels.hpp"
-#include "gpu/cpu/matrix.hpp"
+#include "gpu/cpu/kernels/kernels.hpp"
+#include "gpu/cpu/kernels/matrix.hpp"
 #include "gpu/cpu/pool.hpp"
 #include "gpu/model/parameters.hpp"
 #include "gpu/tensor_parallel/thread_communicator.hpp"

@@ -63,7 +63,7 @@ struct operation {
     load,     // path: a directory with a checkpoint of any number of stages
     weights,  // out: {own, tied}: for tests
     values,   // out: {weights, first moments, second moments}, each own and then tied; steps
-    norms     // in: as of update. Of programs alone (gpu/python): each layer's squared norm
+    norms     // in: as of update. Of programs alone (gpu/worker): each layer's squared norm
   };
   kind what = kind::forward;
   std::uint32_t microbatch = 0;
@@ -76,7 +76,7 @@ struct operation {
   double scale = 1;                  // update: of the gradients (1 / number of micro-batches)
   std::uint32_t rank = 0, size = 1;  // make_communicator_id, join_communicator
   std::string path{};
-  // For programs (gpu/python) alone.
+  // For programs (gpu/worker) alone.
   std::uint64_t iteration = 0;  // completed before; a program's data and masks depend on it
   bool evaluate = false;        // forward: on held-out data, and nothing is kept or changed
   // update: of all stages' gradients, not scaled, for clipping by their norm.
@@ -92,7 +92,7 @@ struct outcome {
   double begin_s = 0, end_s = 0;  // on the device's own clock
   // The time of a timed operation's kernels, without copies from and to the host.
   double compute_s = 0;  // 0: the device cannot measure it
-  // From programs (gpu/python) alone.
+  // From programs (gpu/worker) alone.
   std::vector<double> norms{};      // norms: squared, not scaled; one for each layer
   std::vector<named_value> more{};  // forward on the last stage
   std::uint64_t peak_bytes = 0;     // the largest use of memory so far

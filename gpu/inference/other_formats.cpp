@@ -7,9 +7,9 @@
 #include <string_view>
 #include <system_error>
 
-#include "gpu/files/json_file.hpp"
 #include "messages/base/shown.hpp"
 #include "messages/base/untrusted_file.hpp"
+#include "text/json/json_file.hpp"
 
 namespace troupe::gpu {
 
@@ -92,8 +92,8 @@ std::string what_folder(const fs::path& folder) {
         "{}: is a folder of the Hugging Face Hub's cache; expected one of those in {}", name,
         (folder / "snapshots").string());
   if (const auto file = first_file(folder, ".gguf"); !file.empty())
-    return fmt::format("{}: has no config.json, but {}, which is in {}; {}", name,
-                       shown(file), gguf_text, folder_wanted);
+    return fmt::format("{}: has no config.json, but {}, which is in {}; {}", name, shown(file),
+                       gguf_text, folder_wanted);
   if (is_there(folder / "params.json"))
     return fmt::format(
         "{}: has params.json and no config.json: it is a model in the form of its authors; {}: "
@@ -111,8 +111,7 @@ std::string no_model_folder(const fs::path& path) {
   if (fs::exists(path, error)) return what_file(path);
   const auto name = path.string();
   if (const auto scheme = name.find(":/"); scheme != name.npos && scheme > 1)
-    return fmt::format("{}: is a URL; {}: models are not downloaded", shown(name),
-                       folder_wanted);
+    return fmt::format("{}: is a URL; {}: models are not downloaded", shown(name), folder_wanted);
   if (!is_hub_name(name)) return {};
   return fmt::format(
       "{}: there is no such folder; if it is a name of the Hugging Face Hub: models are not "

@@ -9,11 +9,11 @@
 #include <set>
 
 #include "gpu/files/directory_entries.hpp"
-#include "gpu/files/json_file.hpp"
 #include "gpu/model/finite.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/whole_file.hpp"
 #include "messages/base/whole_number.hpp"
+#include "text/json/json_file.hpp"
 
 namespace troupe::gpu {
 

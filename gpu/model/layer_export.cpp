@@ -9,11 +9,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "gpu/files/json_file.hpp"
 #include "gpu/model/safetensors.hpp"
 #include "messages/base/find_in.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/shown.hpp"
+#include "text/json/json_file.hpp"
 
 namespace troupe::gpu {
 

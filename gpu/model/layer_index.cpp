@@ -9,12 +9,12 @@
 #include <nlohmann/json.hpp>
 
 #include "gpu/files/directory_entries.hpp"
-#include "gpu/files/json_file.hpp"
 #include "gpu/model/checkpoint_folders.hpp"
 #include "gpu/model/safetensors.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/whole_file.hpp"
 #include "messages/base/whole_number.hpp"
+#include "text/json/json_file.hpp"
 
 namespace troupe::gpu {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gpu/device/clock.hpp"
-#include "gpu/python/tensors.hpp"
+#include "gpu/worker/tensors.hpp"
 #include "messages/base/statistics.hpp"
 
 namespace troupe::gpu {

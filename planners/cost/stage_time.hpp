@@ -7,7 +7,7 @@
 #include "messages/domain/job.hpp"
 #include "messages/domain/training.hpp"
 #include "planners/cost/cost_constants.hpp"
-#include "planners/cost/kernel_time.hpp"
+#include "planners/devices/kernel_time.hpp"
 #include "planners/model/stage_memory.hpp"
 
 // Step times of a stage on its GPUs: from a profile if one was measured, else from the cost model

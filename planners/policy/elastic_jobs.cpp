@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "messages/admission/measured.hpp"
-#include "planners/cost/guesses.hpp"
 #include "planners/cost/program_time.hpp"
+#include "planners/devices/guesses.hpp"
 
 namespace troupe::planners {
 

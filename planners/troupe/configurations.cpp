@@ -6,9 +6,9 @@
 #include <optional>
 #include <utility>
 
-#include "planners/cost/guesses.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/cost/stage_time.hpp"
+#include "planners/devices/guesses.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/user_request.hpp"
 #include "planners/policy/elastic_jobs.hpp"

@@ -20,7 +20,7 @@ struct configuration {
   plan how;                // bytes_per_gpu: what it needs; samples_per_s: on GPUs packed tightly
   double weight = 0;       // see weight_of()
   std::uint32_t gpus = 0;  // how.gpus(), which counts those of all stages
-  bool guess = false;      // samples_per_s rests on one (planners/cost/guesses.hpp)
+  bool guess = false;      // samples_per_s rests on one (planners/devices/guesses.hpp)
 };
 
 /// A training whose user left its shape open, and which can continue on other GPUs: it gets

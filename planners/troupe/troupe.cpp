@@ -6,8 +6,8 @@
 #include <tuple>
 
 #include "planners/cluster/queue_order.hpp"
-#include "planners/cost/guesses.hpp"
 #include "planners/cost/plan_time.hpp"
+#include "planners/devices/guesses.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/exact_gpus.hpp"
 #include "planners/policy/elastic_jobs.hpp"

@@ -20,9 +20,9 @@ _equal_in_a_row = 3
 def profile(path, arguments=None, rows=(1,), rounds=9, device="cpu", seed=1, after_round=None):
     """The description with `points`, one for each of `rows`; without points if something is refused.
     after_round(done, all) is called after each round."""
-    from troupe.description import Description
-    from troupe.model_file import Program
-    from troupe.timing import Timing
+    from troupe.layers.description import Description
+    from troupe.layers.model_file import Program
+    from troupe.layers.timing import Timing
 
     program = Program(path, arguments)
     found = Description(program, seed).found
@@ -78,9 +78,9 @@ def _others(options, count):
 def _keep_company(options):
     import threading
 
-    from troupe.description import Description
-    from troupe.model_file import Program
-    from troupe.timing import Timing
+    from troupe.layers.description import Description
+    from troupe.layers.model_file import Program
+    from troupe.layers.timing import Timing
 
     program = Program(options.program, options.arguments)
     found, rows = Description(program, 1).found, options.rows[-1:]

@@ -1,9 +1,9 @@
 #include <catch2/catch.hpp>
 
-#include "cli/common/human.hpp"
-#include "cli/common/job_selection.hpp"
-#include "cli/common/progress.hpp"
-#include "cli/common/table.hpp"
+#include "cli/connection/job_selection.hpp"
+#include "cli/output/human.hpp"
+#include "cli/output/progress.hpp"
+#include "cli/output/table.hpp"
 #include "web/dashboard/job_json.hpp"
 
 using namespace troupe;

@@ -10,8 +10,8 @@
 #include <string>
 #include <string_view>
 
-#include "gpu/python/tensors.hpp"
-#include "gpu/python/worker_protocol.hpp"
+#include "gpu/worker/tensors.hpp"
+#include "gpu/worker/worker_protocol.hpp"
 
 using namespace troupe;
 using namespace troupe::gpu::python;

@@ -3,8 +3,8 @@
 #include <catch2/catch.hpp>
 #include <future>
 
-#include "gpu/emulated_machine.hpp"
-#include "gpu/emulated_nccl.hpp"
+#include "gpu/emulation/emulated_machine.hpp"
+#include "gpu/emulation/emulated_nccl.hpp"
 
 namespace troupe::test {
 

@@ -10,15 +10,15 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "actors/training/curve_file.hpp"
-#include "actors/training/socket_folder.hpp"
+#include "actors/training/device/socket_folder.hpp"
+#include "actors/training/trainer/curve_file.hpp"
 #include "gpu/device/clock.hpp"
-#include "gpu/files/json_file.hpp"
 #include "gpu/model/checkpoint.hpp"
 #include "gpu/model/checkpoint_retention.hpp"
 #include "gpu/model/layer_index.hpp"
 #include "gpu/model/safetensors.hpp"
 #include "harness/files.hpp"
+#include "text/json/json_file.hpp"
 
 // Files of jobs, and of programs beside them.
 

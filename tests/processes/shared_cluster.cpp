@@ -1,5 +1,5 @@
 #include "processes/shared_cluster.hpp"
-#include "gpu/text/open_tokenizer.hpp"
+#include "text/tokens/open_tokenizer.hpp"
 
 #include <csignal>
 

@@ -6,9 +6,9 @@ import importlib.util
 import torch
 
 from troupe import order
-from troupe.model_file import Program
+from troupe.layers.model_file import Program
 from troupe.seeds import seed_of
-from troupe.stage import Stage
+from troupe.layers.stage import Stage
 
 SEED = 5
 

@@ -11,7 +11,7 @@ import struct
 import subprocess
 import sys
 
-from troupe import protocol
+from troupe.worker import protocol
 
 Answer = collections.namedtuple("Answer", "kind sequence flags stage cpu_us output begin_ns end_ns loss squared_norm "
                                           "peak_bytes body")
@@ -119,7 +119,7 @@ class Node:
 
     def write(self, i, tensors):
         """PyTorch's tensors into a buffer; returns its place."""
-        from troupe.worker_tensors import Outgoing
+        from troupe.worker.tensors import Outgoing
 
         out = Outgoing(tensors)
         out.write(self.memory, i * self.buffer_bytes)
@@ -127,7 +127,7 @@ class Node:
 
     def read(self, output):
         """Copies of the tensors in a buffer."""
-        from troupe.worker_tensors import read
+        from troupe.worker.tensors import read
 
         return read(self.memory, protocol.unpack_place(output), copy=True)
 
@@ -140,7 +140,7 @@ class Node:
         return self.ask(protocol.BACKWARD, iteration=iteration, microbatch=microbatch, input=input, output=output)
 
     def flat_gradients(self):
-        from troupe.worker_tensors import flat
+        from troupe.worker.tensors import flat
 
         self.ask(protocol.GRADIENTS)
         return flat(self.gradients, 0, self.own), flat(self.gradients, protocol.aligned(4 * self.own), self.tied)

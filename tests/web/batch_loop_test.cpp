@@ -6,7 +6,7 @@
 
 #include "gpu/inference/generate.hpp"
 #include "gpu/inference/sampling.hpp"
-#include "inference/small_inference_model.hpp"
+#include "gpu/inference/small_inference_model.hpp"
 #include "runtime/host/wait.hpp"
 
 using namespace troupe;

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "gpu/files/ordered_json.hpp"
+#include "text/json/ordered_json.hpp"
 #include "web/openai/request_parts.hpp"
 
 namespace troupe::web::openai {

@@ -4,8 +4,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "gpu/files/json_file.hpp"
 #include "messages/base/whole_number.hpp"
+#include "text/json/json_file.hpp"
 #include "web/openai/request_parts.hpp"
 
 namespace troupe::web::openai {

@@ -6,7 +6,7 @@
 #include <limits>
 #include <utility>
 
-#include "gpu/text/open_tokenizer.hpp"
+#include "text/tokens/open_tokenizer.hpp"
 
 namespace troupe::web {
 

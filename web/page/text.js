@@ -1,4 +1,4 @@
-// Numbers as text, as the terminal has them (cli/common/human.cpp): a page and a table beside it say the same.
+// Numbers as text, as the terminal has them (cli/output/human.cpp): a page and a table beside it say the same.
 
 /// Three significant digits: "3.21", "32.1", "321", "3".
 function threeFigures(x) {

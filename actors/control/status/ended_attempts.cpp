@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "actors/control/retries.hpp"
+#include "actors/control/ledger/retries.hpp"
 
 namespace troupe::actors {
 

@@ -1,21 +1,21 @@
 #include "actors/control/status/job_explainer.hpp"
-#include "actors/control/public_detail.hpp"
+#include "actors/control/ledger/public_detail.hpp"
 
 #include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "actors/control/elastic_attempts.hpp"
-#include "actors/control/job_progress.hpp"
+#include "actors/control/ledger/elastic_attempts.hpp"
+#include "actors/control/ledger/job_progress.hpp"
+#include "actors/control/ledger/unions.hpp"
 #include "actors/control/status/ended_attempts.hpp"
 #include "actors/control/status/merge_explainer.hpp"
-#include "actors/control/unions.hpp"
 #include "actors/protocol/permissions.hpp"
 #include "messages/base/find_in.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/cost/batch_split.hpp"
-#include "planners/cost/guesses.hpp"
+#include "planners/devices/guesses.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/plan_text.hpp"
 #include "planners/plans/plan_worth.hpp"

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "actors/control/cluster_state.hpp"
-#include "actors/control/interfaces.hpp"
+#include "actors/control/interfaces/interfaces.hpp"
+#include "actors/control/ledger/cluster_state.hpp"
 #include "messages/wire/client.hpp"
 #include "planners/policy/policy.hpp"
 

@@ -4,8 +4,8 @@
 
 #include <fmt/ranges.h>
 
-#include "cli/common/controller_connection.hpp"
-#include "cli/common/local_cluster.hpp"
+#include "cli/cluster/local_cluster.hpp"
+#include "cli/connection/controller_connection.hpp"
 #include "cli/verbs/verb.hpp"
 #include "runtime/host/pause.hpp"
 #include "runtime/host/stopwatch.hpp"

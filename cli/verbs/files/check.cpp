@@ -2,9 +2,9 @@
 #include <filesystem>
 #include <map>
 
-#include "cli/common/assumed.hpp"
-#include "cli/common/described_program.hpp"
-#include "cli/common/human.hpp"
+#include "cli/options/assumed.hpp"
+#include "cli/output/human.hpp"
+#include "cli/programs/described_program.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
 #include "formats/load/lookup_table.hpp"

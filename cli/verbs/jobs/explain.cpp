@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <csignal>
 
-#include "cli/common/controller_connection.hpp"
-#include "cli/common/human.hpp"
-#include "cli/common/job_endings.hpp"
-#include "cli/common/progress.hpp"
-#include "cli/common/table.hpp"
+#include "cli/connection/controller_connection.hpp"
+#include "cli/connection/job_endings.hpp"
+#include "cli/output/human.hpp"
+#include "cli/output/progress.hpp"
+#include "cli/output/table.hpp"
 #include "cli/verbs/verb.hpp"
 #include "web/dashboard/job_json.hpp"
 

@@ -3,10 +3,10 @@
 
 #include <fmt/ranges.h>
 
-#include "cli/common/controller_connection.hpp"
-#include "cli/common/human.hpp"
-#include "cli/common/job_selection.hpp"
-#include "cli/common/table.hpp"
+#include "cli/connection/controller_connection.hpp"
+#include "cli/connection/job_selection.hpp"
+#include "cli/output/human.hpp"
+#include "cli/output/table.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
 #include "web/dashboard/job_json.hpp"

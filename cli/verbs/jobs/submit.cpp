@@ -2,10 +2,10 @@
 #include <filesystem>
 #include <utility>
 
-#include "cli/common/assumed.hpp"
-#include "cli/common/described_program.hpp"
-#include "cli/common/human.hpp"
-#include "cli/common/job_endings.hpp"
+#include "cli/connection/job_endings.hpp"
+#include "cli/options/assumed.hpp"
+#include "cli/output/human.hpp"
+#include "cli/programs/described_program.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
 #include "messages/base/absolute_path.hpp"

@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cli/common/controller_connection.hpp"
-#include "cli/common/output.hpp"
+#include "cli/connection/controller_connection.hpp"
+#include "cli/output/output.hpp"
 #include "cli/verbs/jobs/job_action.hpp"
 #include "runtime/host/pause.hpp"
 #include "runtime/host/stopwatch.hpp"

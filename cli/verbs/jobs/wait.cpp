@@ -1,5 +1,5 @@
-#include "cli/common/job_endings.hpp"
-#include "cli/common/job_selection.hpp"
+#include "cli/connection/job_endings.hpp"
+#include "cli/connection/job_selection.hpp"
 #include "cli/verbs/verb.hpp"
 
 namespace troupe::cli {

@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "cli/common/link_profile.hpp"
-#include "cli/common/output_file.hpp"
-#include "cli/common/profiled_program.hpp"
-#include "cli/common/progress.hpp"
-#include "cli/common/table.hpp"
+#include "cli/options/link_profile.hpp"
+#include "cli/output/output_file.hpp"
+#include "cli/output/progress.hpp"
+#include "cli/output/table.hpp"
+#include "cli/programs/profiled_program.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/gpu_names.hpp"
 #include "formats/load/load.hpp"

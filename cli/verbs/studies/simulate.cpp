@@ -3,10 +3,10 @@
 #include <optional>
 #include <utility>
 
-#include "cli/common/lookup_option.hpp"
-#include "cli/common/output_file.hpp"
-#include "cli/common/policy_option.hpp"
-#include "cli/common/policy_settings.hpp"
+#include "cli/options/lookup_option.hpp"
+#include "cli/options/policy_option.hpp"
+#include "cli/options/policy_settings.hpp"
+#include "cli/output/output_file.hpp"
 #include "cli/reports/seed_study.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"

@@ -1,8 +1,8 @@
-#include "actors/training/stage_checks.hpp"
+#include "actors/training/stage/stage_checks.hpp"
 
 #include <catch2/catch.hpp>
 
-#include "runtime_real/world.hpp"
+#include "runtime/world.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;

@@ -5,9 +5,9 @@
 #include <mutex>
 
 #include "actors/worlds/real_host.hpp"
-#include "gpu/counted_machine.hpp"
 #include "gpu/cuda/host/device.hpp"
-#include "gpu/emulated_machine.hpp"
+#include "gpu/emulation/counted_machine.hpp"
+#include "gpu/emulation/emulated_machine.hpp"
 #include "gpu/tensor_parallel/shared_stage.hpp"
 #include "harness/scratch.hpp"
 #include "planners/policy/policy.hpp"

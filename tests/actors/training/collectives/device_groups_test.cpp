@@ -8,11 +8,11 @@
 #include <mutex>
 
 #include "actors/protocol/host_threads.hpp"
-#include "actors/training/stage.hpp"
+#include "actors/training/stage/stage.hpp"
 #include "gpu/cuda/host/device.hpp"
 #include "gpu/cuda/runtime/calls.hpp"
-#include "gpu/emulated_machine.hpp"
-#include "gpu/emulated_nccl.hpp"
+#include "gpu/emulation/emulated_machine.hpp"
+#include "gpu/emulation/emulated_nccl.hpp"
 #include "gpu/pipeline.hpp"
 #include "harness/facts.hpp"
 #include "messages/codec/codec.hpp"
