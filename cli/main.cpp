@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "cli/common/examples.hpp"
-#include "cli/common/human.hpp"
-#include "cli/common/standard_output.hpp"
-#include "cli/common/version.hpp"
+#include "cli/output/examples.hpp"
+#include "cli/output/human.hpp"
+#include "cli/output/standard_output.hpp"
+#include "cli/output/version.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/foreign_keys.hpp"
 #include "formats/parse/reader.hpp"
@@ -78,7 +78,6 @@ std::string_view advice_on_verb(std::string_view word) {
       {"unhold", "`troupe resume JOB`"},
       {"restart", "`troupe requeue JOB`"},
       {"scontrol", "`troupe suspend`, `troupe resume`, `troupe move` and `troupe explain`"},
-      {"describe", "`troupe explain JOB`"},
       {"show", "`troupe explain JOB`"},
       {"why", "`troupe explain JOB`"},
       {"sattach", "`troupe logs JOB -f`"},

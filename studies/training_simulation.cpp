@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "actors/control/training_history.hpp"
+#include "actors/control/ledger/training_history.hpp"
 #include "actors/training/planning/training_plan.hpp"
 #include "actors/worlds/virtual_cluster.hpp"
 #include "actors/worlds/watched_policy.hpp"
@@ -54,6 +54,47 @@ namespace {
 // Virtual time for the decoders to start, and for requests to end after the training.
 constexpr double max_startup_s = 3600, max_end_s = 3600;
 
+/// Why a job that has not ended within its time did not: what the controller explains of it.
+tl::unexpected<reason> has_not_ended(actors::virtual_cluster& v,
+                                     const training_simulation_options& options) {
+  const auto id = v.accepted().empty() ? 1 : v.accepted().front();
+  const auto answered = v.ask(explain_job{0, id});
+  const auto* e = answered.reply ? std::get_if<explanation>(&answered.reply->first) : nullptr;
+  return refuse(reason::kind::infeasible,
+                fmt::format("{} did not end within {:g} s{}{}", options.job.name, options.limit_s,
+                            e ? ": " : "", e ? e->summary : ""));
+}
+
+/// Starts the decoders and waits for them; they come first, since a policy could give their nodes
+/// to the training.
+expected<void> start_decoders(actors::virtual_cluster& v, const cluster& on,
+                              const training_simulation_options& options, prefill_player& player,
+                              const std::function<bool()>& stopped) {
+  player.join(v, on);
+  std::vector<arrival> decoders;
+  for (auto& job : decoder_jobs(on, options.job, *options.prefills))
+    decoders.push_back({0, std::move(job)});
+  v.submit(std::move(decoders));
+  v.world().run_until([&] { return stopped() || player.ready(); }, max_startup_s);
+  if (stopped() || player.ready()) return {};
+  return refuse(reason::kind::infeasible,
+                fmt::format("the decoders were not ready within {:g} s", max_startup_s));
+}
+
+/// Waits for the last prefills. `all`: the training's report.
+expected<prefill_result> end_prefills(actors::virtual_cluster& v, const cluster& on,
+                                      const training_report& all, prefill_player& player) {
+  if (!player.lent())
+    return refuse(reason::kind::infeasible,
+                  all.events.empty() ? "the training lent no bubble" : all.events.front());
+  player.end_offers();
+  v.world().run_until([&] { return player.idle(); }, v.world().now_s() + max_end_s);
+  // Fronts know of free pages with the decoders' next statements, a few heartbeats later. Pages
+  // that are reserved after that are leaked.
+  v.world().run_until(v.world().now_s() + 5 * on.settings.heartbeat_s);
+  return player.result();
+}
+
 }  // namespace
 
 expected<simulated_training> simulate_training(training_simulation_options options) {
@@ -74,12 +115,19 @@ expected<simulated_training> simulate_training(training_simulation_options optio
   o.faults = options.faults;
   o.loses = options.loses;
   std::optional<job_ended> over;
+  double begun_s = 0, planned_s = 0;
+  std::uint64_t events = 0;
   // Collected from the journal: the controller's own history thins iterations.
   training_report all;
   o.on_entry = [&](const journal_entry& e) {
     if (const auto* ended = std::get_if<job_ended>(&e)) over = *ended;
     if (const auto* progress = std::get_if<training_progress>(&e))
       actors::append(all, progress->report);
+    if (const auto* granted = std::get_if<lease_granted>(&e)) {
+      // For people alone: a later attempt, which does less, only ends sooner than it says.
+      begun_s = granted->at_s;
+      planned_s = granted->iteration_s * static_cast<double>(options.job.iterations);
+    }
   };
   std::optional<prefill_player> player;
   if (options.prefills) {
@@ -96,42 +144,25 @@ expected<simulated_training> simulate_training(training_simulation_options optio
   actors::virtual_cluster v{o};
   // The policy failed, or the controller rejected a job: neither ends by itself.
   const auto stopped = [&] { return over || failure || v.refusal(); };
-  if (player) {
-    // Decoders first: a policy could give their nodes to the training.
-    player->join(v, *o.cluster);
-    std::vector<arrival> decoders;
-    for (auto& job : decoder_jobs(*o.cluster, options.job, *options.prefills))
-      decoders.push_back({0, std::move(job)});
-    v.submit(std::move(decoders));
-    v.world().run_until([&] { return stopped() || player->ready(); }, max_startup_s);
-    if (!stopped() && !player->ready())
-      return refuse(reason::kind::infeasible,
-                    fmt::format("the decoders were not ready within {:g} s", max_startup_s));
-  }
+  if (player)
+    if (auto ok = start_decoders(v, *o.cluster, options, *player, stopped); !ok)
+      return refuse(ok.error());
   v.submit({{v.world().now_s(), options.job}});
-  v.world().run_until(stopped, options.limit_s);
+  const auto stopped_or_shown = [&] {
+    constexpr std::uint64_t events_between = 1 << 16;  // a fraction of a second
+    if (options.progress && ++events % events_between == 0 && planned_s > 0)
+      options.progress(std::clamp((v.world().now_s() - begun_s) / planned_s, 0.0, 1.0));
+    return stopped();
+  };
+  v.world().run_until(stopped_or_shown, options.limit_s);
   if (failure) return refuse(*failure);
   if (v.refusal()) return refuse(*v.refusal());
-  if (!over) {
-    // A job that waits has a reason, which the controller explains.
-    const auto id = v.accepted().empty() ? 1 : v.accepted().front();
-    const auto answered = v.ask(explain_job{0, id});
-    const auto* e = answered.reply ? std::get_if<explanation>(&answered.reply->first) : nullptr;
-    return refuse(reason::kind::infeasible,
-                  fmt::format("{} did not end within {:g} s{}{}", options.job.name, options.limit_s,
-                              e ? ": " : "", e ? e->summary : ""));
-  }
+  if (!over) return has_not_ended(v, options);
   simulated_training result;
   if (player) {
-    if (!player->lent())
-      return refuse(reason::kind::infeasible,
-                    all.events.empty() ? "the training lent no bubble" : all.events.front());
-    player->end_offers();
-    v.world().run_until([&] { return player->idle(); }, v.world().now_s() + max_end_s);
-    // Fronts know of free pages with the decoders' next statements, a few heartbeats later. Pages
-    // that are reserved after that are leaked.
-    v.world().run_until(v.world().now_s() + 5 * o.cluster->settings.heartbeat_s);
-    result.prefills = player->result();
+    auto prefills = end_prefills(v, *o.cluster, all, *player);
+    if (!prefills) return refuse(prefills.error());
+    result.prefills = std::move(*prefills);
   }
   result.fingerprint = v.world().fingerprint();
   result.frames = v.world().count().delivered;

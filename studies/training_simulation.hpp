@@ -26,6 +26,8 @@ struct training_simulation_options {
   std::uint64_t seed = 1;
   fault_plan faults;
   double limit_s = 1e9;  // of virtual time
+  /// Called from time to time with the share of the planned time that has passed, from 0 to 1.
+  std::function<void(double)> progress{};
   /// virtual_cluster_options::loses.
   std::function<bool(address from, address to, const frame&)> loses;
   /// Prompts for the bubbles that the job lends. The cluster gets fronts, and nodes with decoders.

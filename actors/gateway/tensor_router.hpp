@@ -43,11 +43,10 @@ struct wan_options {
 /// Each part has a class of its own; this one connects them and owns the frames (slot_table, by
 /// token). transfer_state has the states of a frame.
 ///
-/// - A tensor with a body crosses as stripes, over the lanes of its path. A simulated tensor
-/// without
-///   a body takes the time of its `bytes` and is then forwarded unchanged.
+/// - A tensor with a body crosses as stripes, over the lanes of its path. A simulated tensor, which
+///   has no body, takes the time of its `bytes` and is then forwarded unchanged.
 /// - On a link that is not paced a transfer has left when the transport has accepted its last
-/// stripe.
+///   stripe.
 /// - A tensor that a stage resends while the first copy is still here, or may still arrive (twice
 ///   the link's delay), is dropped.
 /// - Flow control: a node's frame is acknowledged, which is its credit to send another, when its

@@ -7,7 +7,7 @@
 namespace troupe::actors {
 
 /// ATLAS 4.2 and 4.3: the node pairs of a DP-cell are one link, which its pipelines use in turn,
-/// each with the whole bandwidth, in the order of the schedule's ranks.
+/// each with the whole bandwidth, in the order of the schedule's turns.
 bool wan_arbiter::offer(time_ns now, const tensor& t, std::uint32_t token) {
   const auto& path = t.path;
   const auto pairs = std::max(1U, path.pairs);
@@ -52,11 +52,11 @@ std::uint32_t wan_arbiter::cell_of(hop& h, std::uint32_t first) {
 
 /// A flow's transfers stay in order: none has a smaller priority than those before it.
 void wan_arbiter::enqueue(cell& c, const tensor& t, std::uint32_t token) {
-  priority when{t.iteration, t.path.rank, 0};
+  priority when{t.iteration, t.path.turn, 0};
   const auto p = std::min(t.from.pipeline, max_pairs);
   if (c.flows.size() <= p) c.flows.resize(p + 1);
   auto& f = c.flows[p];
-  // A resent tensor has an old rank: without this it would overtake a later one of its own flow,
+  // A resent tensor has an old turn: without this it would overtake a later one of its own flow,
   // and the receiver would see them out of order.
   if (f.waiting++ > 0) when = std::max(when, f.latest);
   f.latest = when;

@@ -25,7 +25,7 @@ namespace troupe::actors {
 ///
 /// A cell is a DP-cell's link in one direction: (lease, stage it leaves, stage it goes to, first
 /// pair). Serialized transfers of a cell cross one at a time, the waiting one with the smallest
-/// (iteration, rank, order of arrival) first. A free link is never held for a transfer that has not
+/// (iteration, turn, order of arrival) first. A free link is never held for a transfer that has not
 /// arrived, and transfers from one stage to another are never reordered. Transfers that are not
 /// serialized start at once.
 ///
@@ -67,7 +67,7 @@ class wan_arbiter {
     auto operator<=>(const hop_key&) const = default;
   };
   struct priority {
-    std::uint64_t iteration = 0, rank = 0, sequence = 0;
+    std::uint64_t iteration = 0, turn = 0, sequence = 0;
     auto operator<=>(const priority&) const = default;
   };
   struct candidate {

@@ -9,7 +9,7 @@
 namespace troupe::actors {
 
 /// Starts programs as process groups of this machine, each under a keeper
-/// (runtime/process/keeper.hpp). Logs are STATE/logs/LEASE-INCARNATION/output.log. Programs that an
+/// (runtime/keeper/keeper.hpp). Logs are STATE/logs/LEASE-INCARNATION/output.log. Programs that an
 /// earlier incarnation of this node left running are killed first. Call it before this process has
 /// threads. `lock`: of the state directory; keepers inherit it.
 expected<std::shared_ptr<process_runner>> make_process_launcher(const std::string& state_directory,

@@ -5,7 +5,7 @@
 
 #include "actors/protocol/follow_cluster.hpp"
 #include "actors/protocol/messenger.hpp"
-#include "actors/training/stage_backend.hpp"
+#include "actors/training/device/stage_backend.hpp"
 #include "messages/base/find_in.hpp"
 #include "runtime/host/log.hpp"
 

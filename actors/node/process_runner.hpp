@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "gpu/python/worker_process.hpp"
+#include "gpu/worker/worker_process.hpp"
 #include "messages/base/reason.hpp"
 #include "messages/wire/frame.hpp"
 #include "messages/wire/work.hpp"
@@ -27,8 +27,7 @@ class process_runner {
 
   /// Starts the order's command in its own process group, or returns why it cannot: `stale` if its
   /// port is taken, so that it may start with another one, `unavailable` for what this node lacks.
-  /// Failures found later, such as a missing
-  /// program, are reported by poll().
+  /// Failures found later, such as a missing program, are reported by poll().
   virtual expected<void> start(const work_order& w) = 0;
 
   /// Free ports at which ranks of programs may meet, rank 0 being started here.

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "actors/training/stage_backend.hpp"
-#include "actors/training/stage_checks.hpp"
-#include "actors/training/trainer.hpp"
+#include "actors/training/device/stage_backend.hpp"
+#include "actors/training/stage/stage_checks.hpp"
+#include "actors/training/trainer/trainer.hpp"
 #include "messages/base/find_in.hpp"
 
 namespace troupe::actors {

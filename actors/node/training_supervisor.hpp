@@ -8,7 +8,7 @@
 
 #include "actors/node/guest_supervisor.hpp"
 #include "actors/node/node_context.hpp"
-#include "actors/training/stage.hpp"
+#include "actors/training/stage/stage.hpp"
 #include "messages/wire/message.hpp"
 #include "messages/wire/work.hpp"
 

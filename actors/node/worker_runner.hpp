@@ -5,9 +5,9 @@
 #include <memory>
 #include <set>
 
-#include "gpu/python/worker_process.hpp"
+#include "gpu/worker/worker_process.hpp"
 #include "messages/base/units.hpp"
-#include "runtime/process/keeper.hpp"
+#include "runtime/keeper/keeper.hpp"
 
 namespace troupe::actors {
 

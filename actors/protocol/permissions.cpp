@@ -1,5 +1,6 @@
 #include "actors/protocol/permissions.hpp"
 
+#include <algorithm>
 #include <array>
 
 #include <fmt/format.h>
@@ -91,10 +92,15 @@ constexpr std::array table{
     row<cluster_update>("cluster_update", controller, gateway | node | front),
 };
 
+/// By type: every host asks for a row with every frame.
+constexpr auto rows = [] {
+  std::array<const permission*, std::ranges::max(table, {}, &permission::type).type + 1> all{};
+  for (const auto& p : table) all[p.type] = &p;
+  return all;
+}();
+
 constexpr const permission* row_of(std::uint16_t type) {
-  for (const auto& p : table)
-    if (p.type == type) return &p;
-  return nullptr;
+  return type < rows.size() ? rows[type] : nullptr;
 }
 
 /// The size is compared too, so that no row is left of a type that is no message any more.

@@ -22,9 +22,10 @@
 #include "runtime/host/log.hpp"
 #include "runtime/host/private_files.hpp"
 #include "runtime/host/real_clock.hpp"
+#include "runtime/host/stopwatch.hpp"
 #include "runtime/journal/sqlite_journal.hpp"
+#include "runtime/keeper/state_directory.hpp"
 #include "runtime/process/free_ports.hpp"
-#include "runtime/process/state_directory.hpp"
 #include "runtime/zeromq/transport.hpp"
 
 namespace troupe::actors {
@@ -94,10 +95,12 @@ struct real_host::impl {
   actors::completions completions;  // of a front
   shared_cluster cluster;           // the transport's and the actors'
   std::function<void()> start_actors;
-  std::atomic<bool> removed = false;  // from the cluster, and its work has ended
-  std::atomic<bool> ended = false;    // as it was told to, and so has its work
-  std::atomic<bool> waits = false;    // for its work, before it ends
+  std::atomic<bool> admitted = false;  // by the host that it connects to
+  std::atomic<bool> removed = false;   // from the cluster, and its work has ended
+  std::atomic<bool> ended = false;     // as it was told to, and so has its work
+  std::atomic<bool> waits = false;     // for its work, before it ends
   bool asked_to_end = false;
+  std::atomic<bool> says_it_waits = false;
   std::mutex mutex;  // its transport's thread starts the actors
   bool ending = false;
   failure_watch failures;
@@ -123,6 +126,9 @@ struct real_host::impl {
   void on_admitted() {
     const std::lock_guard guard{mutex};
     if (ending) return;
+    if (admitted = true; says_it_waits)
+      runtime::log(runtime::log_level::info, "host", "reached the host that it connects to",
+                   {{"at", options.upstream}});
     host.self = net->self();
     if (is_gateway(*cluster, host.self))
       for (const auto& l : links_of(options, *cluster, host.self))
@@ -324,9 +330,16 @@ expected<void> real_host::run(const std::function<void()>& meanwhile) {
   // SIGINT and SIGTERM are blocked in all threads, and taken here: no code runs in a signal
   // handler.
   const timespec look_every{0, 100'000'000};
+  // In which hosts that are started together find each other.
+  constexpr double silent_s = 3;
+  const runtime::stopwatch since;
   while (sigtimedwait(&set, nullptr, &look_every) < 0 || impl_->end_in_order()) {
     if (impl_->ended) return {};
     if (const auto why = impl_->failures.why()) return refuse(reason::kind::unavailable, *why);
+    if (!impl_->options.upstream.empty() && !impl_->admitted && since.s() > silent_s &&
+        !impl_->says_it_waits.exchange(true))
+      runtime::log(runtime::log_level::warn, "host", "waits for the host that it connects to",
+                   {{"at", impl_->options.upstream}});
     if (impl_->removed)
       return refuse(reason::kind::refused, "{}{} was removed from the cluster",
                     is_node(*impl_->cluster, impl_->host.self) ? "node " : "",

@@ -1,8 +1,8 @@
 #include "actors/worlds/wiring.hpp"
 
-#include "actors/control/estimator.hpp"
-#include "actors/control/orchestrator.hpp"
-#include "actors/control/scheduler.hpp"
+#include "actors/control/leases/orchestrator.hpp"
+#include "actors/control/scheduling/estimator.hpp"
+#include "actors/control/scheduling/scheduler.hpp"
 #include "actors/control/status/status_desk.hpp"
 #include "actors/gateway/gateway.hpp"
 #include "actors/node/node.hpp"

@@ -8,7 +8,7 @@
 #include <caf/actor_system.hpp>
 
 #include "actors/client/client.hpp"
-#include "actors/control/orchestrator.hpp"
+#include "actors/control/leases/orchestrator.hpp"
 #include "actors/node/node.hpp"
 #include "actors/serving/front/completions.hpp"
 #include "messages/domain/cluster.hpp"

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "cli/common/policy_option.hpp"
+#include "cli/options/policy_option.hpp"
 #include "cli/reports/comparison.hpp"
 #include "formats/load/load.hpp"
 #include "harness/runs.hpp"

@@ -84,7 +84,7 @@ class Cluster:
 
 
 def program():
-    from troupe import command
+    from troupe.client import command
     return command.program()
 
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/published_runs.hpp"
+#include "harness/published/runs.hpp"
 
 namespace troupe::bench {
 

@@ -11,7 +11,7 @@
 #include "formats/load/gpu_names.hpp"
 #include "formats/load/load.hpp"
 #include "gpu/cuda/host/device.hpp"
-#include "gpu/emulated_machine.hpp"
+#include "gpu/emulation/emulated_machine.hpp"
 #include "gpu/model/parameters.hpp"
 #include "gpu_training/parts.hpp"
 #include "harness/runs.hpp"

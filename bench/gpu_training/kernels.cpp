@@ -6,8 +6,8 @@
 #include <stdexcept>
 #include <tuple>
 
-#include "gpu/counted_machine.hpp"
 #include "gpu/cuda/host/device.hpp"
+#include "gpu/emulation/counted_machine.hpp"
 #include "gpu_training/parts.hpp"
 
 // Each kernel and product of a training step: how often, how much it has to move and to calculate,

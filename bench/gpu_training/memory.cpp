@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <stdexcept>
 
-#include "gpu/counted_machine.hpp"
 #include "gpu/cuda/host/device.hpp"
+#include "gpu/emulation/counted_machine.hpp"
 #include "gpu_training/parts.hpp"
 #include "planners/model/stage_memory.hpp"
 

@@ -4,9 +4,9 @@
 #include <cstdio>
 #include <stdexcept>
 
-#include "gpu/counted_machine.hpp"
 #include "gpu/cuda/host/device.hpp"
 #include "gpu/cuda/host/graphs.hpp"
+#include "gpu/emulation/counted_machine.hpp"
 #include "gpu_training/parts.hpp"
 #include "harness/runs.hpp"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/gpu.md's tables of results from the records of gpu-day.
+"""Writes the tables of docs/results/gpu-2026-11.md from the records of gpu-day.
 
 usage: tables.py [--check] [--records FOLDER] [--page FILE] [--allow-emulated]
 
@@ -147,7 +147,7 @@ def main():
     p = argparse.ArgumentParser(usage=__doc__)
     p.add_argument("--check", action="store_true")
     p.add_argument("--records", type=pathlib.Path, default=HERE / "records")
-    p.add_argument("--page", type=pathlib.Path, default=HERE.parent.parent / "docs" / "gpu.md")
+    p.add_argument("--page", type=pathlib.Path, default=HERE.parent.parent / "docs" / "results" / "gpu-2026-11.md")
     p.add_argument("--allow-emulated", action="store_true")
     a = p.parse_args()
     page = a.page.read_text(encoding="utf-8")

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "actors/worlds/real_host.hpp"
-#include "cli/common/local_cluster.hpp"
+#include "cli/cluster/local_cluster.hpp"
 #include "formats/load/load.hpp"
 #include "runtime/host/pause.hpp"
 #include "runtime/host/stopwatch.hpp"

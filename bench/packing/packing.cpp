@@ -12,6 +12,7 @@
 #include "formats/traces/trace.hpp"
 #include "harness/clock.hpp"
 #include "messages/base/random.hpp"
+#include "planners/schedule/named_schedule.hpp"
 
 namespace troupe::bench {
 namespace {

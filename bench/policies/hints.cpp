@@ -24,7 +24,7 @@ class misinformed final : public wrapped_policy {
 
   std::vector<decision> decide(const snapshot& s, random_source& random) const override {
     const auto waiting = seen(s.waiting), running = seen(s.running), moving = seen(s.moving);
-    std::vector<planners::arrival> arrivals(s.arrivals.begin(), s.arrivals.end());
+    std::vector<planners::recent_arrival> arrivals(s.arrivals.begin(), s.arrivals.end());
     for (auto& a : arrivals) a.spec = seen(a.spec, 0);
     const snapshot wrong{s.now_s, s.cluster,  s.idle,      waiting, running,
                          moving,  s.unusable, s.changed_s, arrivals};

@@ -11,8 +11,8 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
-#include "cli/common/human.hpp"
-#include "cli/common/policy_option.hpp"
+#include "cli/options/policy_option.hpp"
+#include "cli/output/human.hpp"
 #include "cli/reports/comparison.hpp"
 #include "formats/load/load.hpp"
 #include "planners/crius/crius.hpp"

@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "cli/common/human.hpp"
-#include "cli/common/table.hpp"
+#include "cli/output/human.hpp"
+#include "cli/output/table.hpp"
 #include "messages/base/statistics.hpp"
 
 namespace troupe::bench {

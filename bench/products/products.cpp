@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "formats/load/load.hpp"
-#include "harness/published_products.hpp"
+#include "harness/published/products.hpp"
 
 namespace {
 

@@ -14,7 +14,7 @@
 
 #include <fmt/format.h>
 
-#include "cli/common/policy_option.hpp"
+#include "cli/options/policy_option.hpp"
 #include "decisions/snapshots.hpp"
 #include "harness/runs.hpp"
 

@@ -3,7 +3,7 @@
 //   bench_pytorch worker [--json]   a step of a stage through a worker, over the same step in a
 //                                   plain loop: wall and processor time (node's thread and worker),
 //                                   with 1 MiB in and out each way
-//   bench_pytorch copies [--json]   copies of 16 MiB into slots, over memcpy
+//   bench_pytorch copies [--json]   copies of 16 MiB into buffers, over memcpy
 //   bench_pytorch memory [--json]   bytes that a forward keeps, as described, over what the process
 //                                   has allocated; ends with 1 if a kind of layers is 10 % off
 
@@ -21,10 +21,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "gpu/python/python_device.hpp"
-#include "gpu/python/slots.hpp"
-#include "gpu_python/forked_worker.hpp"
-#include "gpu_python/tensor_bytes.hpp"
+#include "gpu/worker/forked_worker.hpp"
+#include "gpu/worker/python_device.hpp"
+#include "gpu/worker/shared_buffers.hpp"
+#include "gpu/worker/tensor_bytes.hpp"
 #include "harness/clock.hpp"
 #include "harness/foreign_load.hpp"
 #include "harness/runs.hpp"
@@ -110,7 +110,7 @@ class worker_loop {
     s.program.file = folder + "worker_step.py";
     s.program.arguments = fmt::format(R"({{"count":{},"inner":{}}})", layers, inner);
     s.program.deterministic = false;
-    s.member = {.first_layer = 1, .layers = layers, .stage = 1, .stages = 3, .rows = 8};
+    s.stage = {.first_layer = 1, .layers = layers, .stage = 1, .stages = 3, .rows = 8};
     s.socket_directory = directory_.path();
     s.token = "bench";
     auto made = gpu::make_python_device(s, test::forked({}, &pid_));
@@ -248,7 +248,7 @@ double output_ratio(std::size_t mib, int rounds) {
 
 double input_ratio(std::size_t mib, int rounds) {
   const std::size_t bytes = mib << 20;
-  gpu::python::slots slots{bytes * 4};
+  gpu::python::shared_buffers buffers{bytes * 4};
   const std::vector<std::byte> from(bytes, std::byte{1});
   std::vector<std::byte> to(bytes);
   const auto timed = [](auto what) {
@@ -257,7 +257,7 @@ double input_ratio(std::size_t mib, int rounds) {
     return clock_s(CLOCK_MONOTONIC) - began;
   };
   const auto into_slot = [&] {
-    const auto s = slots.take(bytes);
+    const auto s = buffers.take(bytes);
     std::memcpy((*s)->bytes().data(), from.data(), bytes);
   };
   const auto into_buffer = [&] { std::memcpy(to.data(), from.data(), bytes); };
@@ -270,10 +270,10 @@ double input_ratio(std::size_t mib, int rounds) {
 void copies(bool json) {
   constexpr std::size_t mib = 16;
   constexpr int rounds = 51;
-  fmt::print(
-      fmt::runtime(json ? "{{\"in_ratio\":{:.2f},\"out_ratio\":{:.2f},\"mib\":{}}}\n"
-                        : "into a slot {:.2f}, out of a worker {:.2f} of memcpy's speed, {} MiB\n"),
-      input_ratio(mib, rounds), output_ratio(mib, rounds), mib);
+  fmt::print(fmt::runtime(
+                 json ? "{{\"in_ratio\":{:.2f},\"out_ratio\":{:.2f},\"mib\":{}}}\n"
+                      : "into a buffer {:.2f}, out of a worker {:.2f} of memcpy's speed, {} MiB\n"),
+             input_ratio(mib, rounds), output_ratio(mib, rounds), mib);
 }
 
 }  // namespace

@@ -8,7 +8,9 @@ import torch
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "python", "programs"))
 
-from mixed import dataset, loss, model  # noqa: E402, F401
+from mixed import dataset, loss, model  # noqa: E402
+
+__all__ = ["clip_norm", "dataset", "loss", "model", "optimizer"]
 
 clip_norm = 0.25
 

@@ -14,12 +14,14 @@ import time
 
 import torch
 import troupe
-from troupe import checkpoint
+from troupe.layers import checkpoint
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "pytorch"))
 
 import gpt  # noqa: E402
-from gpt import clip_norm, dataset, loss, precision  # noqa: E402, F401
+from gpt import clip_norm, dataset, loss, precision  # noqa: E402
+
+__all__ = ["clip_norm", "dataset", "loss", "precision"]
 
 folder = saved = ""
 optimizers = {}  # by the identity of their parameters

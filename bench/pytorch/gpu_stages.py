@@ -146,7 +146,7 @@ def step(w):
 def plain_step(file, arguments, rows, count, device):
     """The median time of an iteration of the same layers in a plain loop."""
     import torch
-    from troupe.layers import Model
+    from troupe.layers.layer import Model
 
     torch.set_num_threads(1)
     sys.path.insert(0, examples)

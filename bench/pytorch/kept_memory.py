@@ -130,7 +130,7 @@ def predicted(found, recompute):
 
 
 def measured(program, recompute):
-    from troupe.stage import Stage
+    from troupe.layers.stage import Stage
 
     stage = Stage(program, rows=ROWS, microbatches=1, recompute=recompute)
     stage.start()
@@ -151,7 +151,7 @@ def main():
     import torch
 
     from troupe.describe import describe
-    from troupe.model_file import Program
+    from troupe.layers.model_file import Program
 
     torch.set_num_threads(1)
     found = []

@@ -15,7 +15,7 @@ import zlib
 from pathlib import Path
 
 import torch
-from troupe import command
+from troupe.client import command
 
 root = Path(__file__).resolve().parents[2]
 here = root / "bench" / "pytorch"

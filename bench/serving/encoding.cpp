@@ -1,4 +1,5 @@
 #include "serving/encoding.hpp"
+#include "text/tokens/open_tokenizer.hpp"
 
 #include <fmt/format.h>
 
@@ -7,10 +8,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "gpu/text/tokenizer.hpp"
 #include "harness/clock.hpp"
 #include "harness/long_text.hpp"
 #include "messages/base/random.hpp"
+#include "text/tokens/tokenizer.hpp"
 
 namespace troupe::bench {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "gpu/cpu/matrix.hpp"
+#include "gpu/cpu/kernels/matrix.hpp"
 #include "harness/clock.hpp"
 #include "messages/base/random.hpp"
 

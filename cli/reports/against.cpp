@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "cli/common/table.hpp"
+#include "cli/output/table.hpp"
 #include "studies/completion_shares.hpp"
 
 namespace troupe::cli {

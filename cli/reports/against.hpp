@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/reports/comparison.hpp"
+#include "cli/reports/compared_policies.hpp"
 
 // Jobs under one policy against the same jobs under another: `troupe simulate --against`.
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cli/common/human.hpp"
-#include "cli/common/table.hpp"
+#include "cli/output/human.hpp"
+#include "cli/output/table.hpp"
 #include "planners/cluster/gpu_pools.hpp"
 #include "planners/crius/cell_tuner.hpp"
 #include "planners/plans/plan_text.hpp"

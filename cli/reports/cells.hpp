@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "cli/common/output.hpp"
+#include "cli/output/output.hpp"
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/job.hpp"
 #include "messages/domain/plan.hpp"

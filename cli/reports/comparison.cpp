@@ -7,8 +7,9 @@
 #include <limits>
 #include <variant>
 
-#include "cli/common/human.hpp"
-#include "cli/common/table.hpp"
+#include "cli/output/human.hpp"
+#include "cli/output/progress.hpp"
+#include "cli/output/table.hpp"
 #include "cli/reports/against.hpp"
 #include "cli/reports/reference_times.hpp"
 #include "cli/reports/unions.hpp"
@@ -113,13 +114,6 @@ std::string usage_csv(const policy_result& r) {
   return text;
 }
 
-void show_progress(std::string_view policy, std::size_t ended, std::size_t all, double at_s) {
-  // Returns to the line's beginning and clears it: one line that changes.
-  fmt::print(stderr, "\r\033[K{}: {} of {} jobs ended, day {:.1f}", policy, ended, all,
-             at_s / 86400);
-  std::fflush(stderr);
-}
-
 /// For jobs whose times are given: what they take is not to include messages.
 cluster with_instant_messages(cluster c) {
   for (auto& n : c.nodes) {
@@ -154,10 +148,12 @@ expected<replayed> replay_one(const comparison& c, const std::shared_ptr<const p
                               const fault_plan& faults) {
   const auto on = std::make_shared<const cluster>(c.times ? with_instant_messages(c.on) : c.on);
   studies::simulation_options o{on, {}, c.seed, faults, {}};
-  if (on_terminal())
-    o.progress = [&p](std::size_t ended, std::size_t all, double at_s) {
-      show_progress(p->name(), ended, all, at_s);
-    };
+  work_progress progress;
+  o.progress = [&](std::size_t ended, std::size_t all, double at_s) {
+    progress.show(
+        fmt::format("{}: {} of {} jobs ended, day {:.1f}", p->name(), ended, all, at_s / 86400),
+        static_cast<double>(ended) / static_cast<double>(std::max<std::size_t>(all, 1)));
+  };
   std::map<job_id, std::string> failures;
   // The record keeps figures only; the sentences are in the journal's entries.
   o.on_entry = [&failures](const journal_entry& e) {
@@ -166,7 +162,7 @@ expected<replayed> replay_one(const comparison& c, const std::shared_ptr<const p
   };
   auto r =
       studies::simulate(o, c.workload, c.times ? planners::with_replayed_times(p, c.times) : p);
-  if (on_terminal()) fmt::print(stderr, "\r\033[K");
+  progress.clear();
   if (!r) return refuse(r.error());
   return replayed{std::move(*r), std::move(failures)};
 }
@@ -263,25 +259,6 @@ json row_of(const comparison& c, std::size_t policy) {
   return row;
 }
 
-std::vector<double> completion_times_of(const policy_result& r) {
-  std::vector<double> all;
-  for (const auto& [id, j] : r.record->jobs())
-    if (j.state == job_state::finished) all.push_back(j.completion_s());
-  return all;
-}
-
-json completion_times(std::vector<double> jct_s, std::size_t max_points) {
-  std::ranges::sort(jct_s);
-  const auto points = std::min(jct_s.size(), max_points);
-  json fractions = json::array(), seconds = json::array();
-  for (std::size_t i = 1; i <= points; ++i) {
-    const auto rank = (i * jct_s.size() + points - 1) / points;  // nearest
-    fractions.push_back(static_cast<double>(rank) / static_cast<double>(jct_s.size()));
-    seconds.push_back(jct_s[rank - 1]);
-  }
-  return {{"fraction", std::move(fractions)}, {"jct_s", std::move(seconds)}};
-}
-
 json document_of(const comparison& c) {
   json document{{"cluster", c.on.name},
                 {"jobs", c.workload.size()},
@@ -314,6 +291,9 @@ std::string table_of(const comparison& c) {
 
 std::string plan_spaces_table(const std::vector<json>& rows) {
   if (rows.size() < 2 || rows.front().at("plan_space").is_null()) return {};
+  // Where no policy plans pipelines there is nothing to compare.
+  if (std::ranges::all_of(rows, [](const json& r) { return r.at("with_pipelines").is_null(); }))
+    return {};
   table t{{"policy", "avg JCT, all with pipelines", "p99", "restarts", "plans otherwise"}};
   for (const auto& row : rows) {
     const auto& x = row.at("with_pipelines");
@@ -333,7 +313,7 @@ std::string title_of(const comparison& c) {
   if (c.workload_name == job_files)
     how = "from their files";
   else if (c.workload_name == as_is)
-    how = "as they are in the trace (as-is)";
+    how = "as they are in the trace (as-is; --workload frenzy invents models for them)";
   else if (c.times)
     how = "at measured speeds (" + c.workload_name + ")";
   else if (c.invented == c.workload.size())
@@ -390,6 +370,15 @@ std::shared_ptr<const planners::policy> as_simulated(std::shared_ptr<const plann
   if (plans_any_parallelism(p->name()) || !plans_pipelines(p->name(), workload, parallelism))
     return p;
   return planners::with_adaptive_parallelism(std::move(p));
+}
+
+// An invented model changes what a job takes, which only who asks for models can want.
+std::string usual_workload(std::span<const formats::trace_row> rows) {
+  const bool plain = std::ranges::all_of(rows, [](const formats::trace_row& row) {
+    return row.duration_s > 0 && row.model.empty() && !row.global_batch && !row.iterations &&
+           row.dataset_card.empty();
+  });
+  return plain ? std::string{as_is} : "frenzy";
 }
 
 expected<std::vector<arrival>> workload_of(std::span<const formats::trace_row> rows,

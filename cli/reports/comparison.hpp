@@ -8,43 +8,16 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/common/output.hpp"
-#include "cli/common/policy_option.hpp"
-#include "cli/common/policy_settings.hpp"
+#include "cli/options/policy_option.hpp"
+#include "cli/options/policy_settings.hpp"
+#include "cli/output/output.hpp"
+#include "cli/reports/compared_policies.hpp"
 #include "formats/traces/throughputs.hpp"
 #include "formats/traces/trace.hpp"
 #include "messages/domain/replayed_times.hpp"
 #include "studies/workload_simulation.hpp"
 
 namespace troupe::cli {
-
-/// The workload that replays a trace without models of its own.
-inline constexpr std::string_view as_is = "as-is";
-/// The workload of job files.
-inline constexpr std::string_view job_files = "job files";
-
-/// A workload, replayed under several policies.
-struct comparison {
-  cluster on;
-  std::vector<arrival> workload;
-  std::string workload_name;
-  std::uint64_t seed = 1;
-  std::vector<studies::policy_result> results;
-  /// Times of the jobs; null: the cost model's.
-  std::shared_ptr<const replayed_times> times{};
-  std::size_t invented = 0;  // jobs whose model is the rule's
-  /// Per result: why jobs failed.
-  std::vector<std::map<job_id, std::string>> failures{};
-  std::string parallelism{};  // as in as_simulated()
-  /// By name, for policies that plan no pipelines of their own: the results with them. Empty: not
-  /// asked.
-  std::map<std::string, studies::policy_result> with_pipelines{};
-  /// The policies of titan write to it (as_simulated); null: there are none.
-  std::shared_ptr<studies::solve_log> log{};
-  std::vector<studies::solve_log> solved{};  // per result
-  /// The policy whose jobs those of the others are compared with; empty: none.
-  std::string against{};
-};
 
 /// Simulates it under each policy, with a progress line on terminals.
 expected<void> replay(comparison& c, const policy_list& policies, const fault_plan& faults);
@@ -64,12 +37,6 @@ std::string plan_spaces_table(const std::vector<json>& rows);
 /// "20 jobs on lab, simulated in virtual time, ...": what was replayed, and how.
 std::string title_of(const comparison& c);
 
-/// Seconds from submission to the end, of the jobs that finished.
-std::vector<double> completion_times_of(const studies::policy_result& r);
-/// {fraction: [], jct_s: []}: rising times, with the fraction of all that are no longer; at most
-/// max_points, at equal distances of the fraction.
-json completion_times(std::vector<double> jct_s, std::size_t max_points);
-
 /// Writes result.json, usage.html, and for each policy jobs-POLICY.csv and usage-POLICY.csv.
 expected<void> save(const comparison& c, const std::string& directory);
 
@@ -87,6 +54,10 @@ std::shared_ptr<const planners::policy> as_simulated(std::shared_ptr<const plann
 /// they are data and tensor parallel alone.
 bool plans_pipelines(std::string_view policy, std::string_view workload,
                      std::string_view parallelism);
+
+/// The workload of a trace whose user names none: as-is if its rows have durations and nothing of a
+/// model, else the rule of Frenzy.
+std::string usual_workload(std::span<const formats::trace_row> rows);
 
 /// The rows of a trace as a workload of the cluster, by the named rule.
 expected<std::vector<arrival>> workload_of(std::span<const formats::trace_row> rows,

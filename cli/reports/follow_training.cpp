@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "actors/control/training_history.hpp"
-#include "cli/common/progress.hpp"
+#include "actors/control/ledger/training_history.hpp"
+#include "cli/output/progress.hpp"
 #include "runtime/host/pause.hpp"
 
 namespace troupe::cli {

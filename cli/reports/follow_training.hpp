@@ -2,8 +2,8 @@
 
 #include <functional>
 
-#include "cli/common/controller_connection.hpp"
-#include "cli/common/interrupt.hpp"
+#include "cli/connection/controller_connection.hpp"
+#include "cli/output/interrupt.hpp"
 #include "messages/domain/job.hpp"
 #include "messages/wire/stage.hpp"
 

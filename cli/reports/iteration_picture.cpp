@@ -4,7 +4,7 @@
 #include <fstream>
 #include <map>
 
-#include "cli/common/output.hpp"
+#include "cli/output/output.hpp"
 #include "formats/traces/trace.hpp"
 #include "messages/wire/task_kind.hpp"
 #include "web/dashboard/job_json.hpp"

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "cli/common/human.hpp"
-#include "cli/reports/training_result.hpp"
+#include "cli/output/human.hpp"
+#include "cli/reports/training_figures.hpp"
 #include "messages/base/statistics.hpp"
 #include "studies/prefill_bubbles.hpp"
 

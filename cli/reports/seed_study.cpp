@@ -6,9 +6,10 @@
 #include <cmath>
 #include <filesystem>
 
-#include "cli/common/human.hpp"
-#include "cli/common/table.hpp"
+#include "cli/output/human.hpp"
+#include "cli/output/table.hpp"
 #include "cli/reports/against.hpp"
+#include "cli/reports/completion_times.hpp"
 #include "cli/reports/unions.hpp"
 #include "formats/parse/value.hpp"
 #include "messages/base/statistics.hpp"

@@ -5,7 +5,8 @@
 #include <fstream>
 #include <numeric>
 
-#include "cli/common/human.hpp"
+#include "cli/output/human.hpp"
+#include "cli/reports/training_figures.hpp"
 #include "messages/base/folds.hpp"
 #include "messages/base/statistics.hpp"
 #include "messages/domain/device_kind.hpp"
@@ -14,17 +15,6 @@
 namespace troupe::cli {
 
 namespace {
-
-/// Clocks have nanosecond resolution; smaller differences are rounding.
-double whole_nanoseconds(double s) {
-  return std::round(s * 1e9) / 1e9;
-}
-
-std::vector<double> lengths(const training_report& r) {
-  std::vector<double> s;
-  for (const auto& i : r.iterations) s.push_back(whole_nanoseconds(i.end_s - i.begin_s));
-  return s;
-}
 
 json costs_document(const stage_costs& k) {
   json d{{"forward_s", k.forward_s},           {"recompute_s", k.recompute_s},
@@ -62,6 +52,19 @@ void add_program(json& d, const training_result& t) {
   d["predicted_bytes"] = t.predicted_bytes > 0 ? json(std::llround(t.predicted_bytes)) : json();
 }
 
+/// Samples of all pipelines a second; 0: no iteration has been seen.
+double samples_per_s(const training_result& t) {
+  const double mean = mean_iteration_s(t.report);
+  return mean > 0 ? static_cast<double>(t.job.global_batch) / mean : 0;
+}
+
+/// "16,867 tokens/s"; of a model whose samples have no tokens, "152 samples/s".
+std::string rate_text(const training_result& t) {
+  if (t.report.tokens_per_s > 0) return grouped(std::llround(t.report.tokens_per_s)) + " tokens/s";
+  const double rate = samples_per_s(t);
+  return (rate < 99.5 ? fmt::format("{:.3g}", rate) : grouped(std::llround(rate))) + " samples/s";
+}
+
 std::string program_text(const training_result& t) {
   const auto& p = *t.report.program;
   auto text = fmt::format("{}, workers ready after {}; peak memory by stage {}",
@@ -73,8 +76,13 @@ std::string program_text(const training_result& t) {
                                                         : std::string{"unknown"};
                                            }),
                                     ", "));
+  // On a CPU the operating system counts the whole process, whose libraries are the larger part of
+  // a small model.
+  const bool of_process = facts_of_device(t.report.device).is_host_core;
+  if (of_process) text += ", PyTorch's own included";
   if (t.predicted_bytes > 0)
-    text += fmt::format("; predicted {} at most", size_text(t.predicted_bytes));
+    text += fmt::format("; predicted {} at most{}", size_text(t.predicted_bytes),
+                        of_process ? " for the model alone" : "");
   text += "\n";
   if (p.skipped_updates > 0)
     text += fmt::format("{} skipped, as the norm was not finite\n",
@@ -84,22 +92,6 @@ std::string program_text(const training_result& t) {
 
 }  // namespace
 
-double utilization(const training_report& r) {
-  double busy = 0, all = 0;
-  for (const auto& i : r.iterations) {
-    busy += i.busy_s;
-    all += (i.end_s - i.begin_s) * r.stages * r.pipelines;
-  }
-  return all > 0 ? busy / all : 0;
-}
-
-double mean_iteration_s(const training_report& r) {
-  const auto all = lengths(r);
-  return all.empty() ? 0
-                     : whole_nanoseconds(std::accumulate(all.begin(), all.end(), 0.0) /
-                                         static_cast<double>(all.size()));
-}
-
 json document_of(const training_result& t) {
   const auto& r = t.report;
   json losses = json::array(), norms = json::array(), stages = json::array();
@@ -108,7 +100,7 @@ json document_of(const training_result& t) {
     norms.push_back(i.gradient_norm);
   }
   for (const auto& k : r.measured) stages.push_back(costs_document(k));
-  const auto all = lengths(r);
+  const auto all = iteration_lengths_s(r);
   const double mean = mean_iteration_s(r), used = utilization(r);
   json d{{"world", t.world},
          {"job", t.job.name},
@@ -135,6 +127,7 @@ json document_of(const training_result& t) {
     d["losses"] = json::array();
   }
   d["tokens_per_s"] = t.job.slots ? 0 : r.tokens_per_s;
+  d["samples_per_s"] = t.job.slots ? 0 : samples_per_s(t);
   d["gpu_utilization"] = used;
   d["bubble_fraction"] = 1 - used;
   d["wan_bytes"] = r.wan_bytes;
@@ -174,7 +167,7 @@ std::string text_of(const training_result& t) {
   if (!t.members.empty())
     text += fmt::format("merged: {}\n",
                         fmt::join(mapped(t.members, [](const auto& m) { return m.name; }), ", "));
-  const auto all = lengths(r);
+  const auto all = iteration_lengths_s(r);
   const auto n = r.iterations.size();
   text +=
       // Quantiles of a single iteration would repeat it.
@@ -192,7 +185,7 @@ std::string text_of(const training_result& t) {
   else
     text += fmt::format("; {} sent over the WAN, {:.1f} % of its capacity\n",
                         size_text(static_cast<double>(r.wan_bytes)), 100 * r.wan_utilization);
-  if (!slots) text += fmt::format("{} tokens/s\n", grouped(std::llround(r.tokens_per_s)));
+  if (!slots) text += rate_text(t) + "\n";
   if (!is_simulated(r.device) && n > 0)
     text += fmt::format("loss {:.4f} at first, {:.4f} at the end\n", r.iterations.front().loss,
                         r.iterations.back().loss);

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/common/output.hpp"
+#include "cli/output/output.hpp"
 #include "cli/reports/prefill_result.hpp"
 #include "messages/domain/job.hpp"
 #include "messages/wire/stage.hpp"
@@ -26,12 +26,6 @@ struct training_result {
 
 json document_of(const training_result& r);
 std::string text_of(const training_result& r);
-
-/// The mean time from an iteration's first forward to its last update.
-double mean_iteration_s(const training_report& r);
-
-/// The fraction of the stages' time in which they compute, the slow first iteration included.
-double utilization(const training_report& r);
 
 /// The stages' costs from the document of an earlier run.
 expected<std::vector<stage_costs>> load_costs(const std::string& file);

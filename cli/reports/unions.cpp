@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "cli/common/human.hpp"
-#include "cli/common/table.hpp"
+#include "cli/output/human.hpp"
+#include "cli/output/table.hpp"
 
 namespace troupe::cli {
 

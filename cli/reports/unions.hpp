@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/reports/comparison.hpp"
+#include "cli/reports/compared_policies.hpp"
 
 // Figures of policies that merge jobs, and start them on GPUs of others.
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cli/reports/completion_times.hpp"
 #include "web/report/report_page.hpp"
 
 namespace troupe::cli {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "cli/reports/comparison.hpp"
+#include "cli/reports/compared_policies.hpp"
 
 namespace troupe::cli {
 

@@ -6,7 +6,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "cli/common/output.hpp"
+#include "cli/output/output.hpp"
 
 namespace troupe::cli {
 

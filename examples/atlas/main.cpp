@@ -1,6 +1,7 @@
 // The ATLAS paper's Figures 6 and 8 to 11, in virtual time: README.md.
 #include "atlas/testbed.hpp"
 #include "messages/domain/schedules.hpp"
+#include "planners/schedule/named_schedule.hpp"
 
 namespace {
 

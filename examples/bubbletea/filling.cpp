@@ -12,6 +12,7 @@
 #include "planners/bubbletea/packing_bound.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/policy/placement.hpp"
+#include "planners/schedule/named_schedule.hpp"
 
 namespace bubbletea {
 

@@ -9,6 +9,7 @@
 #include "planners/cost/plan_time.hpp"
 #include "planners/crius/cell_tuner.hpp"
 #include "planners/policy/adaptive_plan.hpp"
+#include "planners/schedule/named_schedule.hpp"
 #include "planners/schedule/schedule.hpp"
 
 using namespace troupe::planners;

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <system_error>
@@ -51,7 +52,9 @@ model read_named_model(map_reader& map, const fs::path& directory) {
     const auto stem = fs::path{named}.stem().string();
     const auto near = nearest_name(stem, shipped_models());
     map.fail("model", "no model '{}', neither next to this file nor in the current directory{}",
-             shown(named), near ? fmt::format("; did you mean the shipped '{}'?", *near) : "");
+             shown(named),
+             near ? fmt::format("; did you mean the shipped '{}'?", *near)
+                  : fmt::format("; shipped models: {}", fmt::join(shipped_models(), ", ")));
   } else if (fs::is_directory(file, error)) {
     map.fail("model", "'{}' is a directory; expected a file", shown(named));
   } else {

@@ -39,7 +39,7 @@ expected<cluster> load_cluster(const std::filesystem::path& file);
 expected<model> load_model(const std::filesystem::path& file);
 
 /// Makes the model of a program, and completes what its file decides (sha256).
-using program_description = std::function<expected<model>(training_program&)>;
+using program_description = std::function<expected<model>(layer_file&)>;
 
 /// A job. Its model may be a path (from the job's directory, the current one, or a shipped one's
 /// name), a map, or {huggingface: path}. With a catalogue, `gpu_type` must be in it. `notices`

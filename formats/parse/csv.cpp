@@ -79,7 +79,10 @@ bool csv_reader::next() {
   if (!found_.good() || !next_line(row)) return false;
   fields_ = split(row);
   if (fields_.size() == columns_.size()) return true;
-  found_.add(line_, "", "found {} fields, expected {}", fields_.size(), columns_.size());
+  found_.add(line_, "", "found {} fields, expected {}{}", fields_.size(), columns_.size(),
+             row.find('"') == std::string_view::npos
+                 ? ""
+                 : "; quotes are text here, so that no field can have a comma");
   return false;
 }
 

@@ -50,11 +50,11 @@ class counting_iterator {
 /// Builds the tree of a document, or gives each item of its outermost list to a function.
 // For lists that are larger than the tree's limits (Philly's log has 117,000 jobs): only one item
 // is in memory at a time, and the limits apply to each.
-class handler {
+class json_handler {
  public:
   using json = nlohmann::json;
   using item_function = std::function<bool(const value&)>;
-  explicit handler(const position& where, const item_function* each = nullptr)
+  explicit json_handler(const position& where, const item_function* each = nullptr)
       : where_(where), each_(each) {}
 
   tree_builder tree;
@@ -106,7 +106,8 @@ class handler {
 };
 
 // Integers beyond 64 bits arrive as floating point, with their text.
-expected<void> parse(const std::string& file, std::string_view text, position& where, handler& h) {
+expected<void> parse(const std::string& file, std::string_view text, position& where,
+                     json_handler& h) {
   try {
     const bool read =
         nlohmann::json::sax_parse(counting_iterator{text.data(), &where},
@@ -124,13 +125,13 @@ expected<void> parse(const std::string& file, std::string_view text, position& w
 expected<void> for_each_in_json_list(const std::string& file, std::string_view text,
                                      const std::function<bool(const value&)>& each) {
   position where;
-  handler h{where, &each};
+  json_handler h{where, &each};
   return parse(file, text, where, h);
 }
 
 expected<value> parse_json(const std::string& file, const std::string& text) {
   position where;
-  handler h{where};
+  json_handler h{where};
   return parse(file, text, where, h).map([&] { return std::move(h.tree.root); });
 }
 

@@ -37,6 +37,23 @@ std::size_t distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+/// The words of a text as a list of a file: "[python3, train.py]".
+std::string as_list(const value& v) {
+  constexpr std::string_view plain =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-/ ";
+  const auto& text = v.text;
+  const bool simple = v.what == value::kind::scalar && text.find(' ') != text.npos &&
+                      text.size() < 100 && text.find_first_not_of(plain) == text.npos;
+  if (!simple) return "[one, two]";
+  std::string list;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto end = std::min(text.find(' ', at), text.size());
+    if (end > at) list += (list.empty() ? "" : ", ") + text.substr(at, end - at);
+    at = end + 1;
+  }
+  return "[" + list + "]";
+}
+
 std::string joined(std::span<const std::string> words) {
   return fmt::format("{}", fmt::join(words.begin(), words.end(), ", "));
 }
@@ -132,6 +149,19 @@ bool read_number(findings& found, const value& v, std::string_view place, double
   return true;
 }
 
+void findings::add_missing(int line, std::string_view place, std::string_view key) {
+  const bool same = first_ && !missing_.empty() && missing_line_ == line && place_ == place;
+  if (!good() && !same) return;
+  if (std::ranges::find(missing_, key) != missing_.end()) return;
+  missing_.emplace_back(key);
+  missing_line_ = line;
+  place_ = place;
+  std::string others;
+  for (std::size_t i = 1; i < missing_.size(); ++i)
+    others += fmt::format("{} '{}'", i > 1 ? "," : ", and", missing_[i]);
+  first_ = complaint(file_, line, place, fmt::format("missing key '{}'{}", missing_[0], others));
+}
+
 map_reader::map_reader(findings& found, const value& v, std::string place)
     : found_(found), value_(v), place_(std::move(place)) {
   if (v.what != value::kind::map)
@@ -141,7 +171,10 @@ map_reader::map_reader(findings& found, const value& v, std::string place)
 // Marks the key as known, also where it is absent: finish() suggests from these names.
 const value* map_reader::find(std::string_view key, need n) {
   if (std::find(known_.begin(), known_.end(), key) == known_.end()) known_.emplace_back(key);
-  if (!found_.good()) return nullptr;
+  if (!found_.good()) {
+    if (n == need::required && !value_.has(key)) found_.add_missing(line(), place_, key);
+    return nullptr;
+  }
   if (value_.has(key)) {
     const auto i = value_.index_of(key);
     if (value_.items[i].what != value::kind::nothing) return &value_.items[i];
@@ -158,7 +191,7 @@ void map_reader::complain_missing(std::string_view key) {
   for (const auto& k : value_.keys)
     if (std::find(known_.begin(), known_.end(), k) == known_.end()) unasked.push_back(k);
   const auto like = nearest_name(key, unasked);
-  if (!like) return found_.add(line(), place_, "missing key '{}'", key);
+  if (!like) return found_.add_missing(line(), place_, key);
   found_.add(value_.key_lines[value_.index_of(*like)], place_,
              "missing key '{}'; did you misspell it as '{}'?", key, shown(*like));
 }
@@ -195,7 +228,7 @@ bool map_reader::read(std::string_view key, std::vector<std::string>& out) {
   const auto* v = find(key);
   if (!v) return false;
   if (v->what != value::kind::list)
-    return invalid(key, "found {}, expected a list such as [one, two]", describe(*v));
+    return invalid(key, "found {}, expected a list such as {}", describe(*v), as_list(*v));
   std::vector<std::string> words(v->items.size());
   for (std::size_t i = 0; i < words.size(); ++i)
     if (!read_text_value(found_, v->items[i], inside(inside(place_, key), i), words[i]))

@@ -13,6 +13,7 @@
 
 #include "formats/parse/value.hpp"
 #include "messages/admission/job_keys.hpp"
+#include "messages/admission/objection.hpp"
 
 // Reads a tree of values into structs. A loader reads each key that it knows; the first error is
 // kept and later reads are skipped, so that a loader needs no error handling in between.
@@ -52,6 +53,9 @@ class findings {
   void add(reason why) {
     if (!first_) first_ = std::move(why);
   }
+  /// A key that a map lacks. Further ones of the same map are part of the same error, so that they
+  /// can be added in one go.
+  void add_missing(int line, std::string_view place, std::string_view key);
   const std::string& file() const { return file_; }
   /// The key, column or field of the first error; empty: it is about more than one.
   const std::string& place() const { return place_; }
@@ -63,6 +67,7 @@ class findings {
   void forget() {
     first_.reset();
     place_.clear();
+    missing_.clear();
   }
   /// Only if not good().
   tl::unexpected<reason> result() const { return refuse(*first_); }
@@ -76,6 +81,8 @@ class findings {
  private:
   std::string file_, place_;
   std::optional<reason> first_;
+  int missing_line_ = -1;
+  std::vector<std::string> missing_;  // if the first error is about missing keys
 };
 
 enum class need { optional, required };

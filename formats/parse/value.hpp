@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "messages/admission/admission.hpp"
 #include "messages/base/reason.hpp"
+#include "messages/base/shown.hpp"
 
 // A file as a tree of values with their line numbers: the result of a parser, read by the loaders.
 
@@ -61,6 +61,5 @@ expected<value> load_value(const std::filesystem::path& file);
 /// "FILE:LINE: PLACE: PROBLEM", without the line if it is 0 and the place if it is empty.
 reason complaint(std::string_view file, int line, std::string_view place, std::string_view problem);
 
-using admission::shown;
 
 }  // namespace troupe::formats

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <string_view>
 
 #include "formats/parse/tree_builder.hpp"
 
@@ -18,7 +19,7 @@ namespace {
 /// Stops the parser; never leaves this file.
 struct stop_parsing {};
 
-class handler final : public YAML::EventHandler {
+class yaml_handler final : public YAML::EventHandler {
  public:
   tree_builder tree;
   bool seen_document = false;
@@ -72,10 +73,52 @@ class handler final : public YAML::EventHandler {
   }
 };
 
+std::string_view line_of(std::string_view text, int number) {
+  for (int at = 1; at < number && !text.empty(); ++at)
+    text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
+  return text.substr(0, text.find('\n'));
+}
+
+std::size_t indent_of(std::string_view line) {
+  return std::min(line.find_first_not_of(' '), line.size());
+}
+
+bool is_blank(std::string_view line) {
+  const auto at = indent_of(line);
+  return at == line.size() || line[at] == '#';
+}
+
+/// The usual mistakes in words of files; the parser's words are those of a grammar. Empty: another
+/// mistake.
+std::string mistake_in(std::string_view text, int number) {
+  const auto line = line_of(text, number);
+  const auto indent = indent_of(line);
+  if (indent < line.size() && line[indent] == '\t')
+    return "the line is indented with a tab, expected spaces";
+  auto before = number - 1;
+  while (before > 0 && is_blank(line_of(text, before))) --before;
+  if (before == 0 || is_blank(line)) return {};
+  const auto above = line_of(text, before);
+  const auto end = above.find_last_not_of(" \r");
+  // Behind "key:" a deeper line begins; behind "key: value" none does.
+  if (indent > indent_of(above) && end != above.npos && above[end] != ':' &&
+      above.find(": ") != above.npos)
+    return fmt::format(
+        "the line is indented by {}, expected {} as the key above it, which has a value already",
+        indent, indent_of(above));
+  if (const auto colon = line.find(": ");
+      colon != line.npos && line.find(": ", colon + 1) != line.npos)
+    return "': ' is there twice, expected once in a line; text with a colon needs quotes";
+  if (indent < indent_of(above) && indent > 0)
+    return fmt::format("the line is indented by {}, as no line above it that it could belong to",
+                       indent);
+  return {};
+}
+
 }  // namespace
 
 expected<value> parse_yaml(const std::string& file, const std::string& text) {
-  handler h;
+  yaml_handler h;
   const auto failure = [&](int line, const std::string& problem) {
     return refuse(complaint(file, line, "", problem));
   };
@@ -87,7 +130,9 @@ expected<value> parse_yaml(const std::string& file, const std::string& text) {
   } catch (const stop_parsing&) {
     return failure(h.tree.line, h.tree.problem);
   } catch (const YAML::Exception& e) {
-    return failure(std::max(e.mark.line, 0) + 1, "not valid YAML: " + e.msg);
+    const auto line = std::max(e.mark.line, 0) + 1;
+    const auto mistake = mistake_in(text, line);
+    return failure(line, "not valid YAML: " + (mistake.empty() ? e.msg : mistake));
   } catch (const std::exception& e) {
     return failure(0, std::string{"not valid YAML: "} + e.what());
   }

@@ -12,12 +12,12 @@
 
 #include "formats/parse/csv.hpp"
 #include "formats/traces/trace.hpp"
+#include "formats/traces/trace_limits.hpp"
 
 // Shared by the importers of published traces.
 
 namespace troupe::formats {
 
-inline constexpr std::size_t trace_limit_bytes = 512u << 20;
 inline constexpr range trace_seconds{0, 1e10};
 inline constexpr double day_s = 86'400;
 

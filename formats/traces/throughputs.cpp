@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr range gpu_count{1, 1e6};
+constexpr range gpus_of_run{1, 1e6};
 constexpr range rate{0, 1e12};
 
 // Measured speeds, in a table of the house or in Gavel's JSON. A rate is of one type of job on a
@@ -46,7 +46,7 @@ expected<throughputs> load_csv(const fs::path& file) {
     const std::string model{csv.field("model")}, type{csv.field("gpu_type")};
     for (const auto* column : {"model", "gpu_type"})
       if (csv.field(column).empty()) csv.fail(column, "found nothing, expected a name");
-    const auto gpus = static_cast<std::uint32_t>(csv.whole("gpus", gpu_count));
+    const auto gpus = static_cast<std::uint32_t>(csv.whole("gpus", gpus_of_run));
     if (is_given(t, model, gpus, type))
       csv.fail("gpu_type", "{} on {} {} occurs twice", shown(model), gpus, shown(type));
     t.rates[{model, gpus}].push_back({type, csv.number("samples_per_s", rate)});

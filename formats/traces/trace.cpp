@@ -10,7 +10,7 @@
 #include <system_error>
 
 #include "formats/parse/csv.hpp"
-#include "formats/traces/importing.hpp"
+#include "formats/traces/trace_limits.hpp"
 #include "messages/base/whole_file.hpp"
 
 namespace troupe::formats {
@@ -21,7 +21,7 @@ namespace {
 
 // The house's format of traces: CSV with four columns that every row has and eight that a source
 // may have. Times are seconds from the begin of the trace.
-constexpr range seconds{0, 1e10};
+constexpr range time_s{0, 1e10};
 constexpr range trace_duration{0, 1e9, true};
 constexpr range gpu_count{1, 1e6};
 
@@ -41,7 +41,7 @@ trace_row read_row(csv_reader& csv) {
   if (!is_name(row.job_id))
     csv.fail("job_id", "found '{}', expected a name of letters, digits, '.', '_' and '-'",
              shown(row.job_id));
-  row.submit_s = csv.number("submit_s", seconds);
+  row.submit_s = csv.number("submit_s", time_s);
   if (!csv.field("duration_s").empty()) row.duration_s = csv.number("duration_s", trace_duration);
   row.gpus = static_cast<std::uint32_t>(csv.whole("gpus", gpu_count));
   row.gpu_type = csv.field("gpu_type");
@@ -148,7 +148,7 @@ expected<std::vector<inference_row>> load_inference_trace(const fs::path& file) 
   csv.expect({"arrival_s", "prompt_tokens", "generated_tokens"}, {});
   std::vector<inference_row> rows;
   while (csv.next())
-    rows.push_back({csv.number("arrival_s", seconds),
+    rows.push_back({csv.number("arrival_s", time_s),
                     static_cast<std::uint32_t>(csv.whole("prompt_tokens", {0, 1e8})),
                     static_cast<std::uint32_t>(csv.whole("generated_tokens", {0, 1e8}))});
   if (found.good() && rows.empty()) found.add(csv.line(), "", "no rows below the header");

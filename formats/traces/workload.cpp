@@ -301,6 +301,7 @@ expected<std::vector<arrival>> assign(std::span<const trace_row> rows, std::stri
   std::ranges::stable_sort(ladder, {}, &ladder_model::parameters);
   assigner a{*r, seed, c, seconds, regardless, std::move(ladder)};
   std::vector<arrival> jobs;
+  jobs.reserve(rows.size());  // a list that grows copies all jobs several times
   for (const auto& row : rows) {
     auto job = a.assign(row);
     if (!job) return refuse(job.error());

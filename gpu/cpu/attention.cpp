@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "gpu/cpu/kernels.hpp"
-#include "gpu/cpu/matrix.hpp"
+#include "gpu/cpu/kernels/kernels.hpp"
+#include "gpu/cpu/kernels/matrix.hpp"
 
 namespace troupe::gpu::cpu {
 

@@ -35,7 +35,7 @@ expected<std::unique_ptr<stage_device>> make_shared_cpu_device(const stage_spec&
 
 namespace cpu {
 
-device::device(const stage_spec& s, std::shared_ptr<group> tensor_group,
+device::device(const stage_spec& s, std::shared_ptr<thread_communicator> tensor_group,
                std::shared_ptr<device_thread> thread)
     : spec_{s},
       maths_{s, std::move(tensor_group)},
@@ -111,8 +111,8 @@ expected<outcome> device::run(const operation& o) {
       out.steps = maths_.steps;
       return out;
     }
-    case kind::make_group_id:
-    case kind::join_group:
+    case kind::make_communicator_id:
+    case kind::join_communicator:
     case kind::sum:
       return refuse(reason::kind::unavailable,
                     "the CPU device has no collectives; use host all-reduce");

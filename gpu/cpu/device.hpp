@@ -12,7 +12,7 @@ namespace troupe::gpu::cpu {
 /// One stage on its own thread.
 class device final : public stage_device {
  public:
-  explicit device(const stage_spec& s, std::shared_ptr<group> tensor_group = nullptr,
+  explicit device(const stage_spec& s, std::shared_ptr<thread_communicator> tensor_group = nullptr,
                   std::shared_ptr<device_thread> thread = nullptr);
 
   void submit(operation o, done d) override;

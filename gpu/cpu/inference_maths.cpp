@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "gpu/cpu/matrix.hpp"
+#include "gpu/cpu/kernels/matrix.hpp"
 #include "messages/base/refuse.hpp"
 
 namespace troupe::gpu::cpu {

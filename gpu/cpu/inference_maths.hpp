@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "gpu/cpu/kernels.hpp"
+#include "gpu/cpu/kernels/kernels.hpp"
 #include "gpu/cpu/paged_attention.hpp"
 #include "gpu/cpu/pool.hpp"
 #include "gpu/cpu/thread_team.hpp"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "gpu/cpu/matrix.hpp"
+#include "gpu/cpu/kernels/matrix.hpp"
 
 namespace troupe::gpu::cpu {
 
@@ -143,6 +143,71 @@ void cpu_inference_device::head_work::run(std::size_t, std::size_t tile) {
 
 payload cpu_inference_device::head_work::result() {
   return as_payload(logits_, rows_ * device_.spec_.model.vocabulary);
+}
+
+// A chunk begins at a page's first position, because a tile of queries writes exactly one page. All
+// checks come before the work is created: steps cannot fail.
+expected<std::unique_ptr<inference_work>> cpu_inference_device::prefill(sequence_id s,
+                                                                        std::uint32_t first,
+                                                                        const payload& in) {
+  if (first % tile_positions != 0)
+    return refuse(reason::kind::invalid, "a chunk begins at position {}, expected a multiple of {}",
+                  first, tile_positions);
+  if (spec_.sublayers == 0)
+    return refuse(reason::kind::invalid, "a part without layers has no prefill");
+  std::size_t rows = in.bytes().size() / sizeof(std::uint32_t);
+  std::vector<std::uint32_t> tokens;
+  if (spec_.embeds) {
+    if (rows == 0) return refuse(reason::kind::invalid, "a chunk needs at least one token");
+    tokens = in.values<std::uint32_t>();
+    if (auto ok = check_tokens(tokens); !ok) return refuse(ok.error());
+  } else {
+    const auto given = hidden_rows(in);
+    if (!given) return refuse(given.error());
+    rows = *given;
+  }
+  if (rows > spec_.model.positions - std::min(first, spec_.model.positions))
+    return refuse(reason::kind::invalid, "{} positions from {} on are more than the {} of {}", rows,
+                  first, spec_.model.positions, spec_.model.name);
+  const auto pages = pages_of(s, first + static_cast<std::uint32_t>(rows));
+  if (!pages) return refuse(pages.error());
+  return std::make_unique<prefill_work>(*this, **pages, first, rows, std::move(tokens), in);
+}
+
+// A sequence may occur once per decode: its second position would need the first one's result.
+expected<std::unique_ptr<inference_work>> cpu_inference_device::decode(
+    const std::vector<decode_row>& rows, const payload& in) {
+  if (rows.empty() || spec_.sublayers == 0)
+    return refuse(reason::kind::invalid, "there is nothing to decode");
+  std::vector<const kv_cache::sequence*> pages;
+  std::set<sequence_id> different;
+  for (const auto& r : rows) {
+    if (spec_.embeds)
+      if (auto ok = check_tokens({&r.token, 1}); !ok) return refuse(ok.error());
+    if (!different.insert(r.sequence).second)
+      return refuse(reason::kind::invalid, "sequence {} is twice in one decode", r.sequence);
+    if (r.position >= spec_.model.positions)
+      return refuse(reason::kind::invalid, "position {} is beyond the {} of {}", r.position,
+                    spec_.model.positions, spec_.model.name);
+    const auto found = pages_of(r.sequence, r.position + 1);
+    if (!found) return refuse(found.error());
+    pages.push_back(*found);
+  }
+  if (!spec_.embeds) {
+    const auto given = hidden_rows(in);
+    if (!given) return refuse(given.error());
+    if (*given != rows.size())
+      return refuse(reason::kind::invalid, "{} hidden states for {} sequences", *given,
+                    rows.size());
+  }
+  return std::make_unique<decode_work>(*this, rows, std::move(pages), in);
+}
+
+expected<std::unique_ptr<inference_work>> cpu_inference_device::head(const payload& in) {
+  if (!spec_.predicts) return refuse(reason::kind::invalid, "this part of the model has no head");
+  const auto rows = hidden_rows(in);
+  if (!rows) return refuse(rows.error());
+  return std::make_unique<head_work>(*this, *rows, in);
 }
 
 }  // namespace troupe::gpu::cpu

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "gpu/cpu/kernels.hpp"
-#include "gpu/cpu/matrix.hpp"
+#include "gpu/cpu/kernels/kernels.hpp"
+#include "gpu/cpu/kernels/matrix.hpp"
 #include "gpu/inference/host_memory.hpp"
 #include "gpu/inference/inference_device.hpp"
 

@@ -11,7 +11,7 @@ namespace troupe::gpu::cpu {
 // A stage with both embedding and head sums the head's gradient of the tied matrix apart: the sum
 // of the two then has the same order, and the same bits, as when two stages hold the ends.
 template <class T>
-stage_maths<T>::stage_maths(const stage_spec& s, std::shared_ptr<group> tensor_group)
+stage_maths<T>::stage_maths(const stage_spec& s, std::shared_ptr<thread_communicator> tensor_group)
     : spec_{s},
       k_{kernels_for<T>()},
       parameters_{parameters_of(s)},

@@ -10,7 +10,7 @@ namespace troupe::gpu::cpu {
 // results that backward needs lie in its own memory.
 template <class T>
 sublayer_maths<T>::sublayer_maths(const stage_spec& s, pool& memory,
-                                  std::shared_ptr<group> tensor_group)
+                                  std::shared_ptr<thread_communicator> tensor_group)
     : memory_{memory},
       k_{kernels_for<T>()},
       tensor_group_{std::move(tensor_group)},

@@ -3,11 +3,11 @@
 #include <memory>
 
 #include "gpu/cpu/attention.hpp"
-#include "gpu/cpu/kernels.hpp"
-#include "gpu/cpu/matrix.hpp"
+#include "gpu/cpu/kernels/kernels.hpp"
+#include "gpu/cpu/kernels/matrix.hpp"
 #include "gpu/cpu/pool.hpp"
 #include "gpu/model/parameters.hpp"
-#include "gpu/tensor_parallel/thread_group.hpp"
+#include "gpu/tensor_parallel/thread_communicator.hpp"
 
 namespace troupe::gpu::cpu {
 
@@ -45,7 +45,8 @@ template <class T>
 class sublayer_maths {
  public:
   /// `tensor_group`: null: the stage is not shared. Throws std::runtime_error if it fails.
-  sublayer_maths(const stage_spec& s, pool& memory, std::shared_ptr<group> tensor_group);
+  sublayer_maths(const stage_spec& s, pool& memory,
+                 std::shared_ptr<thread_communicator> tensor_group);
 
   /// m.in must be set; sets the rest. Returns the output.
   buffer<T> forward(sublayer what, const sublayer_values<T>& weights, sublayer_memory<T>& m);
@@ -70,7 +71,7 @@ class sublayer_maths {
 
   pool& memory_;
   const kernels<T>& k_;
-  std::shared_ptr<group> tensor_group_;
+  std::shared_ptr<thread_communicator> tensor_group_;
   std::size_t tokens_, hidden_, own_hidden_, inner_;  // own_hidden_, inner_: this rank's slice
   attention<T> attention_;
   buffer<T> wide_, narrow_;

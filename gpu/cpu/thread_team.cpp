@@ -1,6 +1,6 @@
 #include "gpu/cpu/thread_team.hpp"
 
-#include "gpu/cpu/matrix.hpp"
+#include "gpu/cpu/kernels/matrix.hpp"
 
 #ifdef __SSE2__
 #include <immintrin.h>

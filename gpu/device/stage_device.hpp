@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "messages/base/reason.hpp"
+#include "messages/domain/layer_file.hpp"
 #include "messages/domain/model.hpp"
-#include "messages/domain/training_program.hpp"
 #include "messages/wire/frame.hpp"
 
 // The device interface: one pipeline stage of a transformer on one device. Every backend executes
@@ -55,15 +55,15 @@ struct operation {
     gradients,  // out: {own, tied}: the sums over all micro-batches since the last update
     update,     // in: {own, tied}, or {} for the device's own sums; AdamW with scale x gradients
     // All-reduce by devices with their peers in other pipelines (rank, size):
-    make_group_id,  // creates a group: rank 0 returns out: {group id}, others {}
-    join_group,     // in: {group id}; joins the group, waiting for all members
+    make_communicator_id,  // creates a group: rank 0 returns out: {group id}, others {}
+    join_communicator,     // in: {group id}; joins the group, waiting for all members
     sum,  // in: {} or {tied, to be added first}; own gradients become the sums over all members, in
           // the first stage the tied ones, too. out: {tied} if another stage has the rest
     save,     // path: a directory; writes the stage's file of the checkpoint
     load,     // path: a directory with a checkpoint of any number of stages
     weights,  // out: {own, tied}: for tests
     values,   // out: {weights, first moments, second moments}, each own and then tied; steps
-    norms     // in: as of update. Of programs alone (gpu/python): each layer's squared norm
+    norms     // in: as of update. Of programs alone (gpu/worker): each layer's squared norm
   };
   kind what = kind::forward;
   std::uint32_t microbatch = 0;
@@ -74,9 +74,9 @@ struct operation {
   std::vector<payload> in{};
   bool timed = false;                // forward, recompute, backward, update: measure compute_s
   double scale = 1;                  // update: of the gradients (1 / number of micro-batches)
-  std::uint32_t rank = 0, size = 1;  // make_group_id, join_group
+  std::uint32_t rank = 0, size = 1;  // make_communicator_id, join_communicator
   std::string path{};
-  // For programs (gpu/python) alone.
+  // For programs (gpu/worker) alone.
   std::uint64_t iteration = 0;  // completed before; a program's data and masks depend on it
   bool evaluate = false;        // forward: on held-out data, and nothing is kept or changed
   // update: of all stages' gradients, not scaled, for clipping by their norm.
@@ -92,7 +92,7 @@ struct outcome {
   double begin_s = 0, end_s = 0;  // on the device's own clock
   // The time of a timed operation's kernels, without copies from and to the host.
   double compute_s = 0;  // 0: the device cannot measure it
-  // From programs (gpu/python) alone.
+  // From programs (gpu/worker) alone.
   std::vector<double> norms{};      // norms: squared, not scaled; one for each layer
   std::vector<named_value> more{};  // forward on the last stage
   std::uint64_t peak_bytes = 0;     // the largest use of memory so far
@@ -100,7 +100,7 @@ struct outcome {
 };
 
 /// After `sum`, update's payloads may be empty, meaning the device's own gradients. A device
-/// without collectives rejects `make_group_id`, and hosts all-reduce instead.
+/// without collectives rejects `make_communicator_id`, and hosts all-reduce instead.
 ///
 /// A model with a tied head has its token embedding in the first and in the last stage; each
 /// accumulates its own gradient ("tied" above). The caller adds the two, the first stage's first,

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "gpu/inference/stop_texts.hpp"
-#include "gpu/text/tokenizer.hpp"
-#include "gpu/text/utf8_stream.hpp"
 #include "messages/domain/completion.hpp"
+#include "text/base/utf8_stream.hpp"
+#include "text/tokens/tokenizer.hpp"
 
 namespace troupe::gpu {
 

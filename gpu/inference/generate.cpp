@@ -10,7 +10,7 @@ namespace troupe::gpu {
 
 namespace {
 
-constexpr sequence_id only = 1;
+constexpr sequence_id only_sequence = 1;
 
 /// One sequence on one device, without a queue: the reference for the batch, whose tokens must be
 /// the same to the last bit. Each token is chosen from the logits of the position before it.
@@ -18,7 +18,7 @@ class generator {
  public:
   generator(inference_device& d, const generation& g)
       : device_{d}, how_{g}, repeated_{prompt_for_penalty(g.what.how, g.prompt)} {}
-  ~generator() { device_.release(only); }
+  ~generator() { device_.release(only_sequence); }
   generator(const generator&) = delete;
   generator& operator=(const generator&) = delete;
 
@@ -54,9 +54,10 @@ class generator {
     const auto width = device_.spec().model.hidden * sizeof(float);
     for (std::size_t first = 0; first < how_.prompt.size(); first += how_.chunk) {
       const auto n = std::min<std::size_t>(how_.chunk, how_.prompt.size() - first);
-      if (auto ok = device_.reserve(only, static_cast<std::uint32_t>(first + n)); !ok) return ok;
+      if (auto ok = device_.reserve(only_sequence, static_cast<std::uint32_t>(first + n)); !ok)
+        return ok;
       const auto work = device_.prefill(
-          only, static_cast<std::uint32_t>(first),
+          only_sequence, static_cast<std::uint32_t>(first),
           payload{nullptr, std::as_bytes(std::span{how_.prompt}.subspan(first, n))});
       if (!work) return refuse(work.error());
       made_.steps += (*work)->steps_left();
@@ -71,8 +72,8 @@ class generator {
   }
 
   expected<void> decode(std::uint32_t token, std::uint32_t position) {
-    if (auto ok = device_.reserve(only, position + 1); !ok) return ok;
-    const auto work = device_.decode({{only, position, token}}, {});
+    if (auto ok = device_.reserve(only_sequence, position + 1); !ok) return ok;
+    const auto work = device_.decode({{only_sequence, position, token}}, {});
     if (!work) return refuse(work.error());
     return predict(finish(**work));
   }

@@ -6,11 +6,11 @@
 #include <cmath>
 #include <span>
 
-#include "gpu/files/json_file.hpp"
 #include "gpu/inference/known_keys.hpp"
 #include "gpu/inference/other_formats.hpp"
 #include "messages/admission/admission.hpp"
 #include "messages/base/absolute_path.hpp"
+#include "text/json/json_file.hpp"
 
 namespace troupe::gpu {
 
@@ -70,8 +70,7 @@ class config_reader {
   }
   void fail(const char* key, const json* found, const std::string& wanted) {
     const auto what =
-        found ? admission::shown(found->dump(-1, ' ', false, json::error_handler_t::replace))
-              : "nothing";
+        found ? shown(found->dump(-1, ' ', false, json::error_handler_t::replace)) : "nothing";
     refuse_with("{}: found {}, expected {}", key, what, wanted);
   }
   template <class... Values>
@@ -87,7 +86,7 @@ class config_reader {
     for (const auto& [key, value] : all_.items())
       if (std::ranges::find(known, key) == known.end() && !value.is_null() &&
           !is_neutral_rope_key(key, value))
-        return fail(admission::shown(key).c_str(), &value, otherwise);
+        return fail(shown(key).c_str(), &value, otherwise);
   }
   bool good() const { return !problem_; }
   const reason& problem() const { return *problem_; }

@@ -1,4 +1,5 @@
 #include "gpu/inference/known_keys.hpp"
+#include "messages/base/shown.hpp"
 
 #include <fmt/format.h>
 
@@ -6,7 +7,6 @@
 #include <array>
 #include <iterator>
 
-#include "messages/admission/admission.hpp"
 
 namespace troupe::gpu {
 
@@ -169,7 +169,7 @@ bool is_neutral_rope_key(std::string_view key, const json& value) {
 std::vector<std::string> settings_not_applied(const json& generation, std::uint32_t positions) {
   std::vector<std::string> all;
   for (const auto& [key, value] : generation.items())
-    if (!is_neutral(key, value, positions)) all.push_back(admission::shown(key));
+    if (!is_neutral(key, value, positions)) all.push_back(shown(key));
   return all;
 }
 
@@ -183,7 +183,7 @@ std::string quantization_text(const json& config) {
   if (bits != config.end() && bits->is_number_unsigned())
     text = fmt::format("{}{} bits", text.empty() || text == bits->dump() ? "" : text + ", ",
                        bits->get<std::uint64_t>());
-  return text.empty() ? "in a form that is not known" : admission::shown(text);
+  return text.empty() ? "in a form that is not known" : shown(text);
 }
 
 }  // namespace troupe::gpu

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <system_error>
 
-#include "gpu/files/json_file.hpp"
-#include "messages/admission/admission.hpp"
+#include "messages/base/shown.hpp"
 #include "messages/base/untrusted_file.hpp"
+#include "text/json/json_file.hpp"
 
 namespace troupe::gpu {
 
@@ -63,7 +63,7 @@ std::string adapter_text(const fs::path& folder) {
   if (const auto about = read_python_json_file(folder / "adapter_config.json", limit_bytes))
     if (const auto found = about->find("base_model_name_or_path");
         found != about->end() && found->is_string())
-      base = fmt::format(" of '{}'", admission::shown(found->get<std::string>()));
+      base = fmt::format(" of '{}'", shown(found->get<std::string>()));
   return fmt::format(
       "{}: has adapter_config.json: it is an adapter (LoRA){}, which is not computed; merge it "
       "into its model (merge_and_unload() of peft) and give the folder of the result",
@@ -92,14 +92,15 @@ std::string what_folder(const fs::path& folder) {
         "{}: is a folder of the Hugging Face Hub's cache; expected one of those in {}", name,
         (folder / "snapshots").string());
   if (const auto file = first_file(folder, ".gguf"); !file.empty())
-    return fmt::format("{}: has no config.json, but {}, which is in {}; {}", name,
-                       admission::shown(file), gguf_text, folder_wanted);
+    return fmt::format("{}: has no config.json, but {}, which is in {}; {}", name, shown(file),
+                       gguf_text, folder_wanted);
   if (is_there(folder / "params.json"))
     return fmt::format(
         "{}: has params.json and no config.json: it is a model in the form of its authors; {}: "
         "the same model in Hugging Face's form",
         name, folder_wanted);
-  return {};
+  return fmt::format("{}: has no config.json; {} (`troupe export` makes one of a checkpoint)", name,
+                     folder_wanted);
 }
 
 }  // namespace
@@ -110,8 +111,7 @@ std::string no_model_folder(const fs::path& path) {
   if (fs::exists(path, error)) return what_file(path);
   const auto name = path.string();
   if (const auto scheme = name.find(":/"); scheme != name.npos && scheme > 1)
-    return fmt::format("{}: is a URL; {}: models are not downloaded", admission::shown(name),
-                       folder_wanted);
+    return fmt::format("{}: is a URL; {}: models are not downloaded", shown(name), folder_wanted);
   if (!is_hub_name(name)) return {};
   return fmt::format(
       "{}: there is no such folder; if it is a name of the Hugging Face Hub: models are not "
@@ -132,7 +132,7 @@ std::string other_weights(const fs::path& folder) {
   for (const auto& f : forms)
     if (const auto file = first_file(folder, f.end); !file.empty())
       return fmt::format("{}: has weights only in {} ({}), expected *.safetensors{}",
-                         folder.string(), f.what, admission::shown(file), convert);
+                         folder.string(), f.what, shown(file), convert);
   return {};
 }
 

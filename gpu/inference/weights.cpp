@@ -7,8 +7,8 @@
 
 #include "gpu/inference/other_formats.hpp"
 #include "gpu/model/checkpoint.hpp"
-#include "messages/admission/admission.hpp"
 #include "messages/base/refuse.hpp"
+#include "messages/base/shown.hpp"
 
 namespace troupe::gpu {
 
@@ -133,16 +133,16 @@ std::string missing_text(std::span<const safetensors> files, const std::string& 
   for (const auto& file : files)
     for (const auto& t : file.all()) {
       if (t.name == wanted || t.name == std::string{optional_prefix} + wanted)
-        return fmt::format("'{}' has values of type {}, {}", admission::shown(t.name),
-                           admission::shown(t.dtype), types);
+        return fmt::format("'{}' has values of type {}, {}", shown(t.name),
+                           shown(t.dtype), types);
       const int score = likeness(t.name, wanted);
       if (score > best) best = score, like = &t, read = file.find(t.name) != nullptr;
     }
   if (!like) return fmt::format("has no tensor '{}', and no other", wanted);
   const auto type =
-      read ? "" : fmt::format(", with values of type {}; {}", admission::shown(like->dtype), types);
+      read ? "" : fmt::format(", with values of type {}; {}", shown(like->dtype), types);
   return fmt::format("has no tensor '{}'; {}, '{}' is there{}", wanted,
-                     best > 0 ? "instead" : "for example", admission::shown(like->name), type);
+                     best > 0 ? "instead" : "for example", shown(like->name), type);
 }
 
 void append_tensors(const weight_matrix& w, std::vector<named_shape>& out) {

@@ -9,11 +9,11 @@
 #include <set>
 
 #include "gpu/files/directory_entries.hpp"
-#include "gpu/files/json_file.hpp"
 #include "gpu/model/finite.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/whole_file.hpp"
 #include "messages/base/whole_number.hpp"
+#include "text/json/json_file.hpp"
 
 namespace troupe::gpu {
 
@@ -23,7 +23,6 @@ namespace fs = std::filesystem;
 using json = nlohmann::ordered_json;
 
 constexpr std::size_t max_index_bytes = 64u << 20;
-const std::string folder_prefix = "iteration-";
 const std::string first_moment = "adam.m/", second_moment = "adam.v/";
 
 // The index records the model, so that an export needs no job file.
@@ -78,10 +77,6 @@ expected<std::vector<fs::path>> checkpoint_files(const fs::path& path) {
   }
   if (files.empty()) return refuse(reason::kind::unknown, "no checkpoint in {}", path.string());
   return std::vector<fs::path>{files.begin(), files.end()};
-}
-
-fs::path checkpoint_directory(const fs::path& root, std::uint64_t iteration) {
-  return root / fmt::format("{}{:06}", folder_prefix, iteration);
 }
 
 // The lease is part of the name: a training that has lost its lease but still writes cannot
@@ -147,28 +142,6 @@ expected<void> write_index(const fs::path& directory, const troupe::model& m,
   index["metadata"] = {{"total_size", bytes}, {"iteration", iteration}, {"model", to_json(m)}};
   index["weight_map"] = std::move(map);
   return write_whole_file((directory / checkpoint_index).string(), text_of(index));
-}
-
-// Other entries of the directory are ignored; one without an index is listed as incomplete.
-std::vector<listed_checkpoint> checkpoints_in(const fs::path& root) {
-  std::vector<listed_checkpoint> all;
-  std::error_code error;
-  for (const auto& entry : entries_of(root, error)) {
-    const auto name = entry.filename().string();
-    if (!name.starts_with(folder_prefix)) continue;
-    if (const auto n =
-            whole_number<std::uint64_t>(std::string_view{name}.substr(folder_prefix.size())))
-      all.push_back({*n, entry, fs::exists(entry / checkpoint_index, error)});
-  }
-  return all;
-}
-
-std::optional<found_checkpoint> newest_checkpoint(const fs::path& root) {
-  std::optional<found_checkpoint> newest;
-  for (auto& c : checkpoints_in(root))
-    if (c.complete && (!newest || c.iteration > newest->iteration))
-      newest = {c.iteration, std::move(c.directory)};
-  return newest;
 }
 
 namespace {

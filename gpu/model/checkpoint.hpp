@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "gpu/model/checkpoint_folders.hpp"
 #include "gpu/model/checkpoint_retention.hpp"
 #include "gpu/model/parameters.hpp"
 #include "gpu/model/safetensors.hpp"
@@ -17,9 +18,6 @@
 
 namespace troupe::gpu {
 
-/// root/iteration-000040
-std::filesystem::path checkpoint_directory(const std::filesystem::path& root,
-                                           std::uint64_t iteration);
 /// The name of a stage's file: layers-00002-00004.5-lease-7.safetensors has layers 2 and 3 and the
 /// attention of layer 4, written by lease 7.
 std::string stage_file(const stage_spec& s);
@@ -43,24 +41,6 @@ expected<void> write_index(const std::filesystem::path& directory, const troupe:
 /// The files of a checkpoint or model folder: those in its index, or all *.safetensors; a file
 /// alone is itself. Fails if there is none.
 expected<std::vector<std::filesystem::path>> checkpoint_files(const std::filesystem::path& path);
-
-/// In a complete checkpoint's folder.
-inline constexpr const char* checkpoint_index = "model.safetensors.index.json";
-
-struct listed_checkpoint {
-  std::uint64_t iteration = 0;
-  std::filesystem::path directory;
-  bool complete = false;
-};
-/// The checkpoints' folders in a training's, in any order.
-std::vector<listed_checkpoint> checkpoints_in(const std::filesystem::path& root);
-
-struct found_checkpoint {
-  std::uint64_t iteration = 0;
-  std::filesystem::path directory;
-};
-/// The newest complete checkpoint.
-std::optional<found_checkpoint> newest_checkpoint(const std::filesystem::path& root);
 
 struct sound_checkpoint {
   std::uint64_t iteration = 0;

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "gpu/files/directory_entries.hpp"
-#include "gpu/model/checkpoint.hpp"
+#include "gpu/model/checkpoint_folders.hpp"
 #include "gpu/model/layer_index.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/whole_number.hpp"
@@ -41,7 +41,7 @@ bool is_stage_file(const fs::path& file) {
   const auto whole = file.filename().string();
   const auto name = without_temporary_end(whole);
   if (name == checkpoint_index) return true;
-  return (name.starts_with("layers-") && name.ends_with(".safetensors")) || layer_file_of(name);
+  return (name.starts_with("layers-") && name.ends_with(".safetensors")) || saved_layer_of(name);
 }
 
 /// A job's programs may write there, so the index may be a fifo: opening never waits.

@@ -2,12 +2,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "gpu/files/json_file.hpp"
 #include "gpu/model/checkpoint.hpp"
 #include "gpu/model/layer_export.hpp"
-#include "gpu/text/byte_level.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/whole_file.hpp"
+#include "text/json/json_file.hpp"
+#include "text/tokens/byte_level.hpp"
 
 namespace troupe::gpu {
 

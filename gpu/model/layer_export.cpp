@@ -9,11 +9,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "gpu/files/json_file.hpp"
 #include "gpu/model/safetensors.hpp"
-#include "messages/admission/admission.hpp"
 #include "messages/base/find_in.hpp"
 #include "messages/base/refuse.hpp"
+#include "messages/base/shown.hpp"
+#include "text/json/json_file.hpp"
 
 namespace troupe::gpu {
 
@@ -107,7 +107,7 @@ class public_tensors {
     if (known.tensor == &t) return {};
     return refuse(reason::kind::invalid,
                   "{}: '{}' has the public name '{}', expected one that no other tensor has",
-                  file.file().string(), admission::shown(name), admission::shown(public_name));
+                  file.file().string(), shown(name), shown(public_name));
   }
 
   std::map<std::string, tensor_to_copy> tensors_;

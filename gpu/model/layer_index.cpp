@@ -9,12 +9,12 @@
 #include <nlohmann/json.hpp>
 
 #include "gpu/files/directory_entries.hpp"
-#include "gpu/files/json_file.hpp"
-#include "gpu/model/checkpoint.hpp"
+#include "gpu/model/checkpoint_folders.hpp"
 #include "gpu/model/safetensors.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/whole_file.hpp"
 #include "messages/base/whole_number.hpp"
+#include "text/json/json_file.hpp"
 
 namespace troupe::gpu {
 
@@ -30,7 +30,7 @@ expected<std::vector<fs::path>> files_of(const fs::path& directory, std::uint64_
   std::vector<fs::path> files;
   std::error_code error;
   for (auto& entry : entries_of(directory, error))
-    if (const auto of = layer_file_of(entry.filename().string()); of && of->lease == lease)
+    if (const auto of = saved_layer_of(entry.filename().string()); of && of->lease == lease)
       files.push_back(std::move(entry));
   if (error)
     return refuse(reason::kind::unavailable, "{} cannot be read: {}", directory.string(),
@@ -41,14 +41,14 @@ expected<std::vector<fs::path>> files_of(const fs::path& directory, std::uint64_
 
 }  // namespace
 
-std::optional<layer_file> layer_file_of(std::string_view name) {
+std::optional<saved_layer> saved_layer_of(std::string_view name) {
   constexpr std::string_view begin = "layer-", middle = "-lease-", end = ".safetensors";
   constexpr std::size_t digits = 5;
   if (!name.starts_with(begin) || !name.ends_with(end)) return {};
   const auto layer = name.substr(begin.size(), digits);
   auto rest = name.substr(begin.size() + layer.size());
   rest.remove_suffix(std::min(rest.size(), end.size()));
-  layer_file found;
+  saved_layer found;
   const auto number = whole_number<std::uint32_t>(layer);
   if (layer.size() != digits || !number) return {};
   found.layer = *number;

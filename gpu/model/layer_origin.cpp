@@ -2,9 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "gpu/files/json_file.hpp"
 #include "gpu/model/layer_export.hpp"
 #include "gpu/model/safetensors.hpp"
+#include "text/json/json_file.hpp"
 
 namespace troupe::gpu {
 

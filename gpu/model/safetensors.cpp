@@ -7,12 +7,12 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "gpu/files/json_file.hpp"
 #include "gpu/model/finite.hpp"
-#include "messages/admission/admission.hpp"
 #include "messages/base/find_in.hpp"
 #include "messages/base/refuse.hpp"
+#include "messages/base/shown.hpp"
 #include "messages/base/whole_file.hpp"
+#include "text/json/json_file.hpp"
 
 namespace troupe::gpu {
 
@@ -100,8 +100,7 @@ std::string check_places(const std::vector<stored_tensor>& tensors, std::uint64_
 std::string read_metadata(const nlohmann::json& all, std::map<std::string, std::string>& out) {
   if (!all.is_object()) return "has metadata that is not an object";
   for (const auto& [name, value] : all.items()) {
-    if (!value.is_string())
-      return fmt::format("has metadata '{}' that is not a text", admission::shown(name));
+    if (!value.is_string()) return fmt::format("has metadata '{}' that is not a text", shown(name));
     out.emplace(name, value.get<std::string>());
   }
   return {};

@@ -6,9 +6,10 @@
 #include <cstring>
 #include <utility>
 
-#include "gpu/text/tokenizer.hpp"
 #include "messages/base/random.hpp"
 #include "messages/base/refuse.hpp"
+#include "text/tokens/open_tokenizer.hpp"
+#include "text/tokens/tokenizer.hpp"
 
 namespace troupe::gpu {
 

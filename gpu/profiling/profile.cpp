@@ -265,26 +265,34 @@ class point_maker {
   // The memory of a stage is the decrease of the device's free memory by its creation and one
   // round; all stages stay alive while others are measured, so that freed memory is not counted as
   // another's.
-  expected<profile_point> make(const troupe::model& m, std::uint32_t sequence, std::uint32_t rows) {
+  // `after` is called with the share of the point that is done.
+  expected<profile_point> make(const troupe::model& m, std::uint32_t sequence, std::uint32_t rows,
+                               const std::function<void(double)>& after) {
     const auto specs = stages_of(m, sequence, rows, w_.emulate_speed);
     const auto make_device = [this](const stage_spec& s) { return open(s); };
     const inputs in{specs[one]};
     std::array<std::unique_ptr<bench>, places> all;
+    const auto rounds = std::max(w_.rounds, 3u);
+    const double passes = static_cast<double>(places) * (rounds + 1);
+    double done = 0;
     for (std::size_t i = 0; i < places; ++i) {
       const auto before = free_bytes();
       auto b = bench::make(specs[i], in, make_device);
       if (!b) return refuse(b.error());
       all[i] = std::move(*b);
       if (auto ok = all[i]->round(false); !ok) return refuse(ok.error());
-      const auto after = free_bytes();
-      if (before > after) all[i]->peak_bytes = before - after;
+      const auto now_free = free_bytes();
+      if (before > now_free) all[i]->peak_bytes = before - now_free;
+      after(++done / passes);
     }
     const auto others = company::make((w_.busy - 1) / devices_, specs[three], in, make_device);
     if (!others) return refuse(others.error());
     // In turn, so that changes over time affect all of them.
-    for (std::uint32_t r = 0; r < std::max(w_.rounds, 3u); ++r)
-      for (auto& b : all)
+    for (std::uint32_t r = 0; r < rounds; ++r)
+      for (auto& b : all) {
         if (auto ok = b->round(true); !ok) return refuse(ok.error());
+        after(++done / passes);
+      }
     profile_point p;
     p.sequence = sequence;
     p.rows = rows;
@@ -314,35 +322,54 @@ class point_maker {
   std::uint32_t devices_;  // that share each stage
 };
 
+/// One size of a model to be measured.
+struct size_wish {
+  std::uint32_t devices = 1, sequence = 0, rows = 0;
+
+  // Nearly all of a pass is work on its tokens.
+  double work() const { return static_cast<double>(sequence) * rows; }
+};
+
+std::vector<size_wish> sizes_of(const profile_wish& w, const troupe::model& m) {
+  std::vector<std::uint32_t> devices{1};
+  devices.insert(devices.end(), w.tensor_parallel.begin(), w.tensor_parallel.end());
+  std::vector<size_wish> all;
+  for (const auto t : devices)
+    for (const auto sequence : w.sequences.empty() ? std::vector{m.sequence} : w.sequences)
+      for (const auto rows : w.rows) all.push_back({t, sequence, rows});
+  return all;
+}
+
+/// The work of all models, and what is done of it.
+struct work_done {
+  double done = 0, all = 0;
+};
+
 // A point that does not fit into memory is reported and left out; one that is impossible for the
 // model ends its measurement, since it is an error of the request.
-expected<model_profile> measure_model(const profile_wish& w, const troupe::model& m) {
+expected<model_profile> measure_model(const profile_wish& w, const troupe::model& m,
+                                      work_done& work) {
   model_profile out{m.name,       m.hidden,    m.heads, static_cast<std::uint32_t>(inner_width(m)),
                     m.vocabulary, m.tied_head, {}};
   reason why;
-  const auto report = [&](const std::string& text) {
-    if (w.progress) w.progress(text);
-  };
-  // False: the model is not possible.
-  const auto measure = [&](std::uint32_t devices, std::uint32_t sequence, std::uint32_t rows) {
-    const auto what = fmt::format("{}: {} rows of {} tokens{}", m.name, rows, sequence,
-                                  devices > 1 ? fmt::format(" on {} devices", devices) : "");
-    report(what);
-    auto p = point_maker{w, devices}.make(m, sequence, rows);
+  for (const auto& size : sizes_of(w, m)) {
+    const auto what = fmt::format(
+        "{}: {} row{} of {} tokens{}", m.name, size.rows, size.rows == 1 ? "" : "s", size.sequence,
+        size.devices > 1 ? fmt::format(" on {} devices", size.devices) : "");
+    const auto after = [&](double share) {
+      if (w.progress) w.progress(what, (work.done + share * size.work()) / work.all);
+    };
+    after(0);
+    auto p = point_maker{w, size.devices}.make(m, size.sequence, size.rows, after);
+    work.done += size.work();
     if (p) {
       out.points.push_back(std::move(*p));
-      return true;
+      continue;
     }
     why = p.error();
-    report(fmt::format("{} were not measured: {}", what, why.text));
-    return why.code != reason::kind::invalid;
-  };
-  std::vector<std::uint32_t> devices{1};
-  devices.insert(devices.end(), w.tensor_parallel.begin(), w.tensor_parallel.end());
-  for (const auto t : devices)
-    for (const auto sequence : w.sequences.empty() ? std::vector{m.sequence} : w.sequences)
-      for (const auto rows : w.rows)
-        if (!measure(t, sequence, rows)) return refuse(std::move(why));
+    if (w.not_measured) w.not_measured(fmt::format("{} not measured: {}", what, why.text));
+    if (why.code == reason::kind::invalid) return refuse(std::move(why));
+  }
   if (out.points.empty()) return refuse(std::move(why));
   return out;
 }
@@ -400,8 +427,11 @@ expected<device_profile> measure_device(const profile_wish& w) {
   auto profile = describe_device(w.device, w.index);
   if (!profile) return profile;
   profile->busy = w.busy;
+  work_done work;
+  for (const auto& m : w.models)
+    for (const auto& size : sizes_of(w, m)) work.all += size.work();
   for (const auto& m : w.models) {
-    auto one = measure_model(w, m);
+    auto one = measure_model(w, m, work);
     if (!one) return refuse(one.error());
     profile->models.push_back(std::move(*one));
   }

@@ -28,7 +28,9 @@ struct profile_wish {
   // CPU only: with the pauses of a node that is emulated at this speed, after which the next
   // operation finds its caches cold. The times are still those of the whole core.
   double emulate_speed = 1;
-  std::function<void(const std::string&)> progress;  // progress, and what could not be measured
+  /// The size that is being measured, and the share of all the work that is done, from 0 to 1.
+  std::function<void(const std::string&, double)> progress;
+  std::function<void(const std::string&)> not_measured;  // a size, and why
 };
 
 /// Fails like make_cpu_device and make_cuda_device if the device or model is not possible. A size

@@ -8,7 +8,7 @@
 #include <functional>
 #include <vector>
 
-#include "gpu/cpu/matrix.hpp"
+#include "gpu/cpu/kernels/matrix.hpp"
 #include "gpu/cuda/host/device.hpp"
 #include "gpu/device/clock.hpp"
 #include "gpu/device/device_type.hpp"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "gpu/cuda/collectives/communicator.hpp"
-#include "gpu/cuda/collectives/device_group.hpp"
+#include "gpu/cuda/collectives/device_communicator.hpp"
 #include "gpu/cuda/runtime/machine.hpp"
 #include "gpu/device/clock.hpp"
 #include "gpu/profiling/profile.hpp"
@@ -26,7 +26,7 @@ namespace {
 using cuda::communicator;
 using machines = std::vector<std::shared_ptr<cuda::machine>>;
 
-constexpr std::size_t rounds = 5, warm_up = 2;
+constexpr std::size_t timed_rounds = 5, warm_up = 2;
 // Several in a row, so that the cost of the start is divided among them.
 constexpr std::size_t large_in_a_row = 4, small_in_a_row = 20;
 // NCCL orders all-reduces by the stream; a wait with sleeps would take as long as a small one.
@@ -38,10 +38,10 @@ struct span {
 };
 
 /// State shared by the threads of a group.
-class group_id {
+class communicator_id {
  public:
-  explicit group_id(std::size_t size)
-      : size_{size}, large{size, std::vector<span>(rounds)}, small{large} {}
+  explicit communicator_id(std::size_t size)
+      : size_{size}, large{size, std::vector<span>(timed_rounds)}, small{large} {}
 
   /// A spinning barrier; false: a member has failed.
   bool together() {
@@ -78,7 +78,7 @@ class group_id {
 /// The fastest round: time per all-reduce, over all members.
 double quickest_s(const std::vector<std::vector<span>>& all, std::size_t in_a_row) {
   double quickest = 1e9;
-  for (std::size_t r = 0; r < rounds; ++r) {
+  for (std::size_t r = 0; r < timed_rounds; ++r) {
     auto whole = all.front()[r];
     for (const auto& member : all) {
       whole.begin_s = std::min(whole.begin_s, member[r].begin_s);
@@ -91,7 +91,8 @@ double quickest_s(const std::vector<std::vector<span>>& all, std::size_t in_a_ro
 
 class member {
  public:
-  member(group_id& all, cuda::machine& m, communicator& sums, std::size_t bytes, double patience_s)
+  member(communicator_id& all, cuda::machine& m, communicator& sums, std::size_t bytes,
+         double patience_s)
       : all_{all}, machine_{m}, sums_{sums}, patience_s_{patience_s}, bytes_{bytes} {}
 
   void measure(float* values, std::size_t rank) {
@@ -105,7 +106,7 @@ class member {
 
  private:
   void rounds_of(float* values, std::size_t bytes, std::size_t in_a_row, std::vector<span>& out) {
-    for (std::size_t r = 0; r < warm_up + rounds; ++r) {
+    for (std::size_t r = 0; r < warm_up + timed_rounds; ++r) {
       if (!all_.together()) return;
       span took{now_s(), 0};
       for (std::size_t i = 0; i < in_a_row; ++i)
@@ -138,7 +139,7 @@ class member {
     return why;
   }
 
-  group_id& all_;
+  communicator_id& all_;
   cuda::machine& machine_;
   communicator& sums_;
   const double patience_s_;
@@ -150,11 +151,11 @@ class member {
 /// communicator's waits of all others, so no thread outlives the measurement.
 expected<all_reduce_rate> measure_group(const machines& all, std::size_t size,
                                         const cuda::collectives& with, const sums_wish& w) {
-  group_id group{size};
+  communicator_id group{size};
   std::vector<std::byte> id;
   try {
     all[0]->enter();
-    id = cuda::make_group_id(with);
+    id = cuda::make_communicator_id(with);
   } catch (const std::exception& e) {
     return refuse(reason::kind::unavailable, e.what());
   }
@@ -228,7 +229,7 @@ void measure_sums(const sums_wish& w, const machine_opener& open, copy_rates& in
   if (measured.empty()) return none(why);
   into.all_reduce = fmt::format(
       "by NCCL over {} of the machine's devices, starting at index {}: the fastest of {} rounds{}",
-      fmt::join(measured, ", "), w.first, rounds, why.empty() ? "" : "; not measured " + why);
+      fmt::join(measured, ", "), w.first, timed_rounds, why.empty() ? "" : "; not measured " + why);
 }
 
 }  // namespace troupe::gpu

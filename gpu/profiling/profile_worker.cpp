@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gpu/device/clock.hpp"
-#include "gpu/python/tensors.hpp"
+#include "gpu/worker/tensors.hpp"
 #include "messages/base/statistics.hpp"
 
 namespace troupe::gpu {
@@ -83,11 +83,11 @@ void round(stopwatch& w, const payload& tensor, std::uint64_t iteration, worker_
 
 expected<worker_times> measure_worker(python_spec s, const worker_starter& start,
                                       std::uint64_t tensor_bytes, std::uint32_t rounds) {
-  s.member = {.first_layer = 1,
-              .layers = 1,
-              .stage = 1,
-              .stages = 3,
-              .how = python::member_setup::recompute::stage};
+  s.stage = {.first_layer = 1,
+             .layers = 1,
+             .stage = 1,
+             .stages = 3,
+             .how = python::worker_stage::recompute::stage};
   const auto made = make_python_device(s, start);
   if (!made) return refuse(made.error());
   constexpr std::uint64_t small_bytes = 64;

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "gpu/python/python_device.hpp"
+#include "gpu/worker/python_device.hpp"
 #include "messages/domain/profile.hpp"
 
 // The time of a worker beside its layers' work: requests, and tensors that enter and leave its

@@ -111,7 +111,7 @@ std::vector<expected<outcome>> shared_stage::on_all(const std::vector<operation>
 operation shared_stage::part_of(const operation& o, std::uint32_t member) const {
   auto mine = o;
   if (o.what == kind::save) mine.what = kind::values;
-  if (o.what == kind::join_group && !o.in.empty())
+  if (o.what == kind::join_communicator && !o.in.empty())
     mine.in = {part(o.in[0], member, members_.size())};
   const bool whole_gradients =
       o.what == kind::update && o.in.size() == 2 && o.in[0].bytes().size() == own_ * sizeof(float);
@@ -174,7 +174,7 @@ expected<outcome> shared_stage::whole_of(const operation& o, std::vector<outcome
     result.end_s = std::max(result.end_s, parts[m].end_s);
     result.compute_s = std::max(result.compute_s, parts[m].compute_s);
   }
-  if (o.what == kind::make_group_id) {
+  if (o.what == kind::make_communicator_id) {
     std::vector<std::byte> all;
     for (const auto& p : parts)
       all.insert(all.end(), p.out[0].bytes().begin(), p.out[0].bytes().end());

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "messages/admission/admission.hpp"
 #include "messages/admission/admission_problems.hpp"
 
 // `elastic:` of programs: which stops and GPUs its user allows, and its known costs.

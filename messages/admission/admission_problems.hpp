@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "messages/admission/admission.hpp"
 #include "messages/admission/job_keys.hpp"
+#include "messages/admission/objection.hpp"
 #include "messages/codec/shape.hpp"
 
 // Findings of admission's checks. For admission*.cpp only.

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "messages/admission/admission.hpp"
+#include "messages/admission/limits.hpp"
 #include "messages/domain/device_kind.hpp"
 #include "messages/domain/job_union.hpp"
 #include "messages/domain/schedules.hpp"
@@ -174,8 +174,8 @@ const key_table<training>& train_keys() {
 }
 
 // Keys of `train:`, beside those of train_keys().
-const key_table<training_program>& program_keys() {
-  using t = training_program;
+const key_table<layer_file>& program_keys() {
+  using t = layer_file;
   static const key_table<t> rows{
       {"program", &t::file, required},
       {"arguments"},

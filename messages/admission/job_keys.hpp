@@ -80,7 +80,7 @@ const key_table<memory_options>& lora_keys();  // lora:
 const key_table<elastic>& elastic_keys();      // elastic:
 const key_table<program_rate>& rate_keys();    // each of its rates:
 const key_table<training>& train_keys();       // train:
-const key_table<training_program>& program_keys();
+const key_table<layer_file>& program_keys();
 const key_table<slot_costs>& slot_keys();        // slots:
 const key_table<serving>& serve_keys();          // serve:
 const key_table<bubble_lending>& bubble_keys();  // bubbles:

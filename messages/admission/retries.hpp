@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "messages/admission/admission.hpp"
 #include "messages/admission/job_keys.hpp"
+#include "messages/admission/objection.hpp"
 #include "messages/domain/end.hpp"
 
 // `retries:` of a job file: its keys, their bounds and its words.

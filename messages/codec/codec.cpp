@@ -18,7 +18,6 @@ namespace {
 // its copies share. Decoding is the reverse in one pass over untrusted bytes: it needs no tree of
 // values, reserves nothing that the remaining bytes could not fill, and ends at the first mistake,
 // whose offset it reports.
-constexpr std::size_t header_fields = 5;  // version, type, from, to, the message
 
 /// Packs with `write` into this thread's buffer; the result is valid until the next call.
 // A buffer of each thread: messages are packed in every actor, and allocating would cost more than
@@ -52,7 +51,7 @@ std::string message_name(std::uint16_t type) {
 expected<envelope> read_envelope(shape::unpacker& in) {
   std::uint64_t version = 0;
   envelope e;
-  if (!in.array(header_fields) || !in.unpack(version)) return malformed(in, "A header");
+  if (!in.array(shape::header_fields) || !in.unpack(version)) return malformed(in, "A header");
   if (version != protocol_version)
     return refuse(reason::kind::refused,
                   "The message is of protocol version {}; this side speaks version {}.", version,
@@ -113,7 +112,7 @@ auto without_exceptions(F&& read) -> decltype(read()) {
 
 frame encode(address from, address to, const message& m, payload body) {
   const auto& bytes = packed([&](shape::packer& out) {
-    out.array(header_fields);
+    out.array(shape::header_fields);
     out.pack(protocol_version);
     std::visit(
         [&]<class T>(const T& value) {

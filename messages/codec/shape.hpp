@@ -14,6 +14,7 @@
 #include "messages/base/reason.hpp"
 #include "messages/wire/generation.hpp"
 #include "messages/wire/journal.hpp"
+#include "messages/wire/prefill.hpp"
 #include "messages/wire/stage.hpp"
 #include "messages/wire/work.hpp"
 

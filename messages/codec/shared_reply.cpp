@@ -10,7 +10,6 @@ namespace troupe {
 
 namespace {
 
-constexpr std::size_t header_fields = 5;  // version, type, from, to, the message
 // A query of all jobs never requests the view or a job's spec, and few lists are cut or paged:
 // fields at the end that are empty are left out.
 constexpr std::size_t short_fields = 7, cut_fields = 9, paged_fields = 11;
@@ -55,7 +54,7 @@ frame shared_reply::encode_for(address from, address to, std::uint64_t request,
                                double now_s) const {
   shape::sink begin;
   shape::packer out{begin};
-  out.array(header_fields);
+  out.array(shape::header_fields);
   out.pack(protocol_version);
   out.pack(type_id<query_reply>);
   out.pack(from);

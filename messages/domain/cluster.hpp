@@ -173,7 +173,7 @@ struct cluster_settings {
 
 /// The description of a cluster. As loaded, nodes are in the file's order, and groups are expanded.
 /// The controller's has those of its journal, in the order in which they joined: an index keeps its
-/// meaning, whatever becomes of the file (actors/control/roster.hpp).
+/// meaning, whatever becomes of the file (actors/control/leases/roster.hpp).
 struct cluster {
   std::string name;
   std::string controller;      // where the controller listens; empty: chosen by `troupe up`

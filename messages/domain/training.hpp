@@ -11,12 +11,12 @@
 #include "messages/base/units.hpp"
 #include "messages/domain/address.hpp"
 #include "messages/domain/device_kind.hpp"
+#include "messages/domain/layer_file.hpp"
 #include "messages/domain/model.hpp"
 #include "messages/domain/profile.hpp"
 #include "messages/domain/serving.hpp"
-#include "messages/domain/training_program.hpp"
 
-// The built-in trainer's configuration, and messages between trainer, stages and gateways.
+// A training's configuration; messages between trainer and stages are in wire/stage.hpp.
 
 namespace troupe {
 
@@ -61,7 +61,7 @@ struct training {
   std::vector<device_profile> profile;
   std::uint32_t keep_checkpoints = 0;  // the newest that stay when a newer one is complete; 0: all
   /// Its layers in place of the built-in GPT-2; then it has its own data and optimizer.
-  std::optional<training_program> program{};
+  std::optional<layer_file> program{};
   static constexpr std::size_t required = 14;
 
   TROUPE_FIELDS(training, data, vocabulary, seed, learning_rate, weight_decay, schedule, checkpoint,

@@ -12,6 +12,7 @@
 #include "messages/domain/address.hpp"
 #include "messages/domain/serving.hpp"
 #include "messages/domain/stage_name.hpp"
+#include "messages/wire/guest.hpp"
 
 // Messages about prefill in the bubbles of trainings: between decoders, the prefill controller of
 // their datacenter (in its gateway's process), and the guests beside the stages of a training
@@ -53,18 +54,6 @@ struct prefill_reply {
   TROUPE_FIELDS(prefill_reply, name, promised_s, guests, declined);
 };
 
-/// A guest of a prefill pipeline: layers of the served model on the device of a training's stage.
-struct guest_place {
-  stage_name stage;
-  address node = 0;  // address of the stage's node
-  std::uint32_t first_layer = 0, layers = 0;
-  double token_s = 0;      // of a layer, for each token (planners/bubbletea/prefill_times.hpp)
-  double pair_s = 0;       // of a layer, for each token and each earlier one
-  double half_tokens = 0;  // rows on which an operation runs at half of the full rate
-
-  TROUPE_FIELDS(guest_place, stage, node, first_layer, layers, token_s, pair_s, half_tokens);
-};
-
 /// A prefill pipeline: all layers, in order.
 struct guest_group {
   std::vector<guest_place> guests;
@@ -74,29 +63,6 @@ struct guest_group {
   TROUPE_FIELDS(guest_group, guests, hop_token_s, hop_latency_s);
 };
 
-/// An interval in which a stage computes, in seconds from the beginning of the first stage's first
-/// step after a barrier. Lists have one for each step of the order, then those of the gradients'
-/// copy and the update; some may touch or be empty. A list describes each of the first `shown`
-/// iterations after the barrier. After these, the last iteration before the next barrier is like
-/// the last of the list, and every other one is like the one before that, each `iteration_s` later
-/// (planners/bubbletea/window_plan.hpp).
-struct busy_time {
-  double begin_s = 0;
-  double end_s = 0;  // exclusive
-
-  TROUPE_FIELDS(busy_time, begin_s, end_s);
-};
-/// The planned busy times of a stage, from one barrier to the next.
-struct stage_timetable {
-  std::vector<busy_time> busy;  // in the first iterations after a barrier
-  double iteration_s = 0;       // from an iteration's begin to the next one's
-  std::uint64_t window = 0;     // iterations from one barrier to the next; 0: there are none
-  /// The planned wait of the stage before its first step after a barrier.
-  double barrier_s = 0;
-  static constexpr std::size_t required = 2;
-
-  TROUPE_FIELDS(stage_timetable, busy, iteration_s, window, barrier_s);
-};
 /// The planned busy times of one stage of an offer.
 struct stage_busy_times {
   stage_name stage;

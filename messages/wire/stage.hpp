@@ -15,7 +15,7 @@
 #include "messages/domain/model.hpp"
 #include "messages/domain/stage_name.hpp"
 #include "messages/domain/training.hpp"
-#include "messages/wire/prefill.hpp"
+#include "messages/wire/guest.hpp"
 
 // Between a trainer, its stages and the gateways between them, except `query_training` and its
 // answer. A stage is identified by (lease, pipeline, stage). docs/operating.md describes how
@@ -31,9 +31,9 @@ struct wan_path {
   std::uint32_t pairs = 1;        // number of pairs
   std::uint32_t connections = 1;  // of each pair
   bool serialized = false;        // one transfer at a time per hop and direction of the DP-cell
-  std::uint32_t rank = 0;         // if serialized: the smallest waiting rank goes first
+  std::uint32_t turn = 0;         // if serialized: the smallest waiting turn goes first
 
-  TROUPE_FIELDS(wan_path, first_pair, pairs, connections, serialized, rank);
+  TROUPE_FIELDS(wan_path, first_pair, pairs, connections, serialized, turn);
 };
 
 /// Stage to stage, directly inside a datacenter, else through the gateways of their nodes. The
@@ -108,18 +108,9 @@ struct stage_step {
   enum class kind : std::uint8_t { forward, recompute, backward };
   kind what = kind::forward;
   std::uint32_t microbatch = 0;
-  std::uint32_t rank = 0;  // rank of the tensor that it sends
+  std::uint32_t turn = 0;  // turn of the tensor that it sends
 
-  TROUPE_FIELDS(stage_step, what, microbatch, rank);
-};
-
-/// The guest of a stage, and the plan for its time.
-struct guest_setup {
-  bubble_lending how;
-  guest_place place;
-  stage_timetable times;  // when the plan has the stage compute
-
-  TROUPE_FIELDS(guest_setup, how, place, times);
+  TROUPE_FIELDS(stage_step, what, microbatch, turn);
 };
 
 /// Trainer to node: create this stage. Repeated until a `stage_report` answers; an existing stage
@@ -176,7 +167,7 @@ struct stage_run {
   wan_path backward;  // the same of gradients
   // The id of the collective communicator that the devices of this stage and its peers join before
   // the first iteration, which is allowed once all have; empty: hosts all-reduce.
-  std::vector<std::uint8_t> group_id{};
+  std::vector<std::uint8_t> communicator_id{};
   std::uint64_t incarnation = 0;  // of the trainer; stages of another one ignore it. 0: any
   /// By the trainer's monotonic clock, which is the clock of the training.
   double sent_s = 0;
@@ -186,7 +177,7 @@ struct stage_run {
   std::optional<stage_timetable> guest_times{};  // if those of its guest have changed
   static constexpr std::size_t required = 12;
 
-  TROUPE_FIELDS(stage_run, name, until, acknowledged, order, forward, backward, group_id,
+  TROUPE_FIELDS(stage_run, name, until, acknowledged, order, forward, backward, communicator_id,
                 incarnation, sent_s, ahead_s, halt, save, guest_times);
 };
 
@@ -255,7 +246,7 @@ struct stage_report {
   std::vector<timed_task> tasks;    // if requested by `trace`
   // When it is ready, of devices that can all-reduce directly: the id of a communicator, created by
   // pipeline 0's; or why this device cannot.
-  std::vector<std::uint8_t> group_id;
+  std::vector<std::uint8_t> communicator_id;
   reason fallback_reason;                 // or why its devices cannot join a group
   bool starting = false;                  // still being set up: no other field counts
   double request_sent_s = 0;              // `sent_s` of the latest setup or run received
@@ -269,7 +260,7 @@ struct stage_report {
   static constexpr std::size_t required = 21;
 
   TROUPE_FIELDS(stage_report, name, incarnation, iteration, loss, squared_norm, begin_s, end_s,
-                busy_s, measured, max_in_flight, sent_bytes, saved, why, tasks, group_id,
+                busy_s, measured, max_in_flight, sent_bytes, saved, why, tasks, communicator_id,
                 fallback_reason, starting, request_sent_s, received_s, replied_s, halts_at, bubbles,
                 joined, worker);
 };

@@ -31,7 +31,8 @@ struct task_facts {
   task_number number;
 };
 /// By kind. A new kind is an enumerator, a row here, its colours in the two pictures
-/// (actors/training/timeline.cpp, web/page/style.css); tests compare. docs/wire.md is made from it.
+/// (actors/training/trainer/timeline.cpp, web/page/style.css); tests compare. docs/wire.md is made
+/// from it.
 inline constexpr std::array<task_facts, 9> task_kinds{
     {{"forward", true, task_number::microbatch},
      {"recompute", true, task_number::microbatch},

@@ -35,7 +35,7 @@ struct train_order {
   node_index trainer = 0;
   /// The spec's, for every part: a node starts workers of this program alone, whatever a stage's
   /// setup says.
-  std::optional<training_program> program{};
+  std::optional<layer_file> program{};
   static constexpr std::size_t required = 8;
 
   TROUPE_FIELDS(train_order, part, spec, how, parts, iterations_done, reached, median_iteration_s,

@@ -25,7 +25,7 @@ namespace {
 
 // Columns are choices; rows are the groups, then the pools. The whole program, or its undecided
 // part.
-struct program {
+struct integer_program {
   struct column {
     std::size_t group, choice;
     double gpus;
@@ -35,7 +35,7 @@ struct program {
   std::vector<column> columns;
   std::vector<double> jobs, room;  // the rows' right-hand sides: by group, by pool
 
-  program(const sia_problem& p, const sia_options& o) : problem(p) {
+  integer_program(const sia_problem& p, const sia_options& o) : problem(p) {
     for (std::size_t g = 0; g < p.groups.size(); ++g) {
       const auto& group = p.groups[g];
       jobs.push_back(static_cast<double>(group.jobs.size()));
@@ -91,8 +91,8 @@ struct program {
   }
 
   // Without the columns whose value is fixed: their jobs and GPUs are subtracted.
-  program without(const std::vector<bool>& known, const std::vector<double>& x) const {
-    program rest = *this;
+  integer_program without(const std::vector<bool>& known, const std::vector<double>& x) const {
+    integer_program rest = *this;
     rest.columns.clear();
     for (std::size_t i = 0; i < columns.size(); ++i) {
       const auto& c = columns[i];
@@ -111,7 +111,7 @@ struct program {
 
 bool whole(const std::vector<double>& x) {
   return std::ranges::all_of(
-      x, [](double v) { return std::abs(v - std::round(v)) < program::tolerance; });
+      x, [](double v) { return std::abs(v - std::round(v)) < integer_program::tolerance; });
 }
 
 // The LP relaxation of a program.
@@ -120,7 +120,7 @@ struct relaxation {
   std::vector<double> x;
   double bound = 0;
 
-  static expected<relaxation> of(const program& p) {
+  static expected<relaxation> of(const integer_program& p) {
     auto solver = linear_solver::of(p.linear(), true);
     if (!solver) return refuse(solver.error());
     solver->relax();
@@ -133,25 +133,26 @@ struct relaxation {
 // Fixes columns by their reduced costs: those that have this value in every solution better than
 // `best`. Moving a column off its bound by one job worsens the relaxation by its reduced cost;
 // where that exceeds the distance to the best known solution, no better one does it.
-std::vector<bool> decided(const program& p, const relaxation& lp, double best) {
+std::vector<bool> decided(const integer_program& p, const relaxation& lp, double best) {
   const auto reduced = lp.solver.reduced_costs();
   std::vector<bool> known(p.columns.size());
   for (std::size_t i = 0; i < known.size(); ++i) {
-    const bool at_bound =
-        lp.x[i] < program::tolerance || lp.x[i] > p.jobs[p.columns[i].group] - program::tolerance;
+    const bool at_bound = lp.x[i] < integer_program::tolerance ||
+                          lp.x[i] > p.jobs[p.columns[i].group] - integer_program::tolerance;
     known[i] = at_bound && std::abs(reduced[i]) > best - lp.bound + 1e-9;
   }
   return known;
 }
 
-std::vector<double> branch_and_bound(const program& p, const relaxation& lp,
+std::vector<double> branch_and_bound(const integer_program& p, const relaxation& lp,
                                      std::vector<double> best, double gap, const sia_options& o) {
   const double objective = p.objective(best);
   const auto found = lp.solver.search({gap, 0, o.max_nodes}, {{best, objective}});
   return found && p.objective(found->x) < objective ? found->x : best;
 }
 
-expected<std::vector<double>> solve(const program& p, double constant, const sia_options& o) {
+expected<std::vector<double>> solve(const integer_program& p, double constant,
+                                    const sia_options& o) {
   const auto relaxed = relaxation::of(p);
   if (!relaxed) return refuse(relaxed.error());
   const auto& lp = *relaxed;
@@ -178,7 +179,7 @@ expected<std::vector<double>> solve(const program& p, double constant, const sia
 }  // namespace
 
 sia_answer solve_sia(const sia_problem& problem, const sia_options& options) {
-  const program p(problem, options);
+  const integer_program p(problem, options);
   sia_answer answer;
   for (const auto& g : problem.groups) {
     answer.taken.emplace_back(g.choices.size());

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "messages/base/refuse.hpp"
-#include "planners/cost/kernel_time.hpp"
+#include "planners/devices/kernel_time.hpp"
 #include "planners/model/model_chain.hpp"
 
 namespace troupe::planners {

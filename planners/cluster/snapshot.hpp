@@ -76,7 +76,7 @@ struct unusable_node {
 
 /// A job that was submitted lately, whether or not it has ended since. Policy troupe estimates the
 /// load from these.
-struct arrival {
+struct recent_arrival {
   double at_s = 0;
   std::shared_ptr<const job_spec> spec;
   std::shared_ptr<const std::vector<plan>> plans;  // as in job_view
@@ -99,9 +99,15 @@ struct snapshot {
   /// that looks only at what is left of each job then does not change its decisions because time
   /// passes.
   std::optional<double> changed_s{};
-  std::span<const arrival> arrivals{};  // the latest, oldest first
+  std::span<const recent_arrival> arrivals{};  // the latest, oldest first
   /// Unions that run, each a job without plans: their members are in none of the lists.
   const job_views& unions = no_jobs;
+  /// The cluster once more, if its owner shares it: who keeps this knows without a comparison that
+  /// the next snapshot is of the same one.
+  std::shared_ptr<const troupe::cluster> shared_cluster{};
+  /// No job of the lists, unions aside, is a program or a decoder, or left to others by the policy
+  /// (policy::places); false: one may be, and who wants to know looks through the lists.
+  bool all_plain = false;
 
   /// The same at the time of its last change: work left then does not shrink between two changes,
   /// and decisions that depend on it do not either.
@@ -113,8 +119,8 @@ struct snapshot {
   /// The same with other idle GPUs and jobs.
   snapshot with(const idle_index& other_idle, const job_views& other_waiting,
                 const job_views& other_running) const {
-    return {now_s,  cluster,  other_idle, other_waiting, other_running,
-            moving, unusable, changed_s,  arrivals,      unions};
+    return {now_s,    cluster,   other_idle, other_waiting, other_running, moving,
+            unusable, changed_s, arrivals,   unions,        shared_cluster};
   }
 };
 

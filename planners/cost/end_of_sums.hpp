@@ -2,7 +2,9 @@
 
 #include <vector>
 
-#include "planners/cost/plan_time.hpp"
+#include "messages/domain/job.hpp"
+#include "planners/cost/timed_plan.hpp"
+
 
 namespace troupe::planners {
 

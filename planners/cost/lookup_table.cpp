@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "messages/domain/tensor_split.hpp"
-#include "planners/cost/profile.hpp"
 #include "planners/cost/program_time.hpp"
+#include "planners/devices/profile.hpp"
 #include "planners/model/declared_memory.hpp"
 
 namespace troupe::planners {

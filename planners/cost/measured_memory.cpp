@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "planners/cost/profile.hpp"
+#include "planners/devices/profile.hpp"
 #include "planners/model/declared_memory.hpp"
 #include "planners/model/engine_memory.hpp"
 #include "planners/model/job_memory.hpp"

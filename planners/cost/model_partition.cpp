@@ -8,8 +8,8 @@
 #include "messages/base/folds.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/time.hpp"
-#include "planners/cost/profile.hpp"
 #include "planners/cost/stage_time.hpp"
+#include "planners/devices/profile.hpp"
 #include "planners/model/job_memory.hpp"
 
 namespace troupe::planners {

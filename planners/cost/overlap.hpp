@@ -2,8 +2,8 @@
 
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/job.hpp"
-#include "planners/cost/kernel_time.hpp"
-#include "planners/cost/stage_time.hpp"
+#include "planners/cost/cost_constants.hpp"
+#include "planners/devices/kernel_time.hpp"
 
 // The part of communication that work beside it does not hide (docs/planners/cost_model.md,
 // "Estimates of what no device here does"), s.

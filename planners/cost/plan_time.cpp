@@ -10,6 +10,7 @@
 #include "planners/cost/tensor_routes.hpp"
 #include "planners/model/engine_memory.hpp"
 #include "planners/model/job_memory.hpp"
+#include "planners/schedule/named_schedule.hpp"
 #include "planners/schedule/trips.hpp"
 
 namespace troupe::planners {

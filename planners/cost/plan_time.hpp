@@ -11,6 +11,7 @@
 #include "planners/cost/batch_split.hpp"
 #include "planners/cost/layout.hpp"
 #include "planners/cost/program_time.hpp"
+#include "planners/cost/timed_plan.hpp"
 #include "planners/schedule/evaluate_schedule.hpp"
 #include "planners/schedule/schedule.hpp"
 
@@ -20,15 +21,6 @@
 // schedule is known.
 
 namespace troupe::planners {
-
-/// A plan's stages in their places, with the times of their steps.
-struct timed_plan {
-  pipeline_layout layout;
-  batch_split batch;
-  std::vector<stage_costs> costs;  // pipeline * stages + stage
-  pipeline_shape shape;            // the slowest peer of each stage, with updates and all-reduces
-  measured_times times;            // every single stage
-};
 
 /// For a plan with stages. Fails if they do not match the GPUs or the job's batch.
 expected<timed_plan> time_plan(const cluster& c, const job_spec& job, const plan& how,

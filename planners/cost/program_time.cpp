@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "planners/cost/node_sums.hpp"
 #include "planners/cost/overlap.hpp"
-#include "planners/cost/profile.hpp"
 #include "planners/cost/slowest_link.hpp"
+#include "planners/devices/node_sums.hpp"
+#include "planners/devices/profile.hpp"
 #include "planners/model/declared_memory.hpp"
 #include "planners/model/model_chain.hpp"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "planners/cost/overlap.hpp"
-#include "planners/cost/profile.hpp"
+#include "planners/devices/profile.hpp"
 #include "planners/model/declared_memory.hpp"
 #include "planners/model/job_device.hpp"
 #include "planners/model/job_memory.hpp"

@@ -6,24 +6,14 @@
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/job.hpp"
 #include "messages/domain/training.hpp"
-#include "planners/cost/kernel_time.hpp"
+#include "planners/cost/cost_constants.hpp"
+#include "planners/devices/kernel_time.hpp"
 #include "planners/model/stage_memory.hpp"
 
 // Step times of a stage on its GPUs: from a profile if one was measured, else from the cost model
 // (kernel_time.hpp; docs/planners/cost_model.md, "Stages").
 
 namespace troupe::planners {
-
-/// The cost model's parameters.
-struct cost_constants {
-  double backward = 2;        // FLOPs of a backward, in forwards
-  double overlap = 0.5;       // share of the last micro-batch's backward that hides the all-reduce
-  double gradient_bytes = 2;  // per parameter in an all-reduce
-  // The share of a sharded program's gathers and scatters that the work beside them takes longer.
-  double hidden_share = 0.5;
-  double wan_gbps = unlisted_wan_gbps;
-  double wan_latency_us = unlisted_wan_rtt_ms * 1e3 / 2;
-};
 
 /// The rate at which a node's GPU does the job's work, FLOP/s: the whole model's as profiled, else
 /// that of its matrix products (kernel_time.hpp); for device cpu that of a core.

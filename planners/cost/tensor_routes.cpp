@@ -5,7 +5,7 @@
 
 #include "messages/base/folds.hpp"
 #include "messages/domain/link_cost.hpp"
-#include "planners/cost/profile.hpp"
+#include "planners/devices/profile.hpp"
 #include "planners/model/job_device.hpp"
 #include "planners/model/job_memory.hpp"
 

@@ -7,7 +7,7 @@
 
 #include "messages/base/folds.hpp"
 #include "planners/cost/model_partition.hpp"
-#include "planners/cost/profile.hpp"
+#include "planners/devices/profile.hpp"
 #include "planners/model/model_chain.hpp"
 
 namespace troupe::planners {

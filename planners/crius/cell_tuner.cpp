@@ -11,7 +11,7 @@
 #include "planners/cost/batch_split.hpp"
 #include "planners/cost/model_partition.hpp"
 #include "planners/cost/plan_time.hpp"
-#include "planners/cost/profile.hpp"
+#include "planners/devices/profile.hpp"
 #include "planners/model/declared_memory.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/policy/adaptive_plan.hpp"

@@ -138,12 +138,6 @@ std::unique_ptr<policy> make_crius(const crius_options& options) {
   return std::make_unique<crius>(options);
 }
 
-double stays_s(const snapshot& s, const crius_options& o, const job_view& running) {
-  if (o.deadlines || o.solver) return 0;  // a deadline does not wait; the solver has its rounds
-  const double until_s = running.started_s + o.stay_restarts * restart_of(s.cluster, running);
-  return std::max(0.0, until_s - s.now_s);
-}
-
 std::unique_ptr<policy> make_crius() {
   return make_crius(*crius_variant("crius"));
 }

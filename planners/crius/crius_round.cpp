@@ -361,4 +361,10 @@ reason crius_round::why_waiting(const job_view& j) {
                       fewest.how->gpus(), max, o_.search_depth)};
 }
 
+double stays_s(const snapshot& s, const crius_options& o, const job_view& running) {
+  if (o.deadlines || o.solver) return 0;  // a deadline does not wait; the solver has its rounds
+  const double until_s = running.started_s + o.stay_restarts * restart_of(s.cluster, running);
+  return std::max(0.0, until_s - s.now_s);
+}
+
 }  // namespace troupe::planners

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "planners/cluster/gpu_pools.hpp"
-#include "planners/crius/crius.hpp"
+#include "planners/crius/crius_options.hpp"
 #include "planners/crius/crius_search.hpp"
 #include "planners/policy/policy.hpp"
 
@@ -102,5 +102,8 @@ class crius_round {
   std::vector<const job_view*> suspended_;
   std::uint64_t steps_;  // left for all searches
 };
+
+/// Seconds until a running job may be rescaled or suspended; 0: now.
+double stays_s(const snapshot& s, const crius_options& o, const job_view& running);
 
 }  // namespace troupe::planners

@@ -4,7 +4,10 @@
 #include <vector>
 
 #include "messages/domain/cluster.hpp"
-#include "planners/espresso/cost_tree.hpp"
+#include "messages/domain/job.hpp"
+#include "planners/cluster/idle_index.hpp"
+#include "planners/cluster/planning_budget.hpp"
+#include "planners/espresso/provision.hpp"
 
 // One datacenter's prices, and the search over its GPUs: the T, c_t and Lim_t of Espresso's
 // equations 1 and 3 (docs/planners/espresso.md, "Spot instances").

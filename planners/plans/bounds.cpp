@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include "messages/base/refuse.hpp"
-#include "planners/plans/places.hpp"
 
 namespace troupe::planners {
 
@@ -132,7 +131,7 @@ expected<void> has_exact_number(const cluster& c, const job_spec& job, const all
 
 }  // namespace
 
-expected<void> within_bounds(const cluster& c, const job_spec& job, const allocation& where) {
+expected<void> within_numbers(const cluster& c, const job_spec& job, const allocation& where) {
   if (has_exact_gpus(job))
     if (auto ok = has_exact_number(c, job, where); !ok) return ok;
   if (job.max_gpus && total_gpus(where) > *job.max_gpus)
@@ -153,7 +152,7 @@ expected<void> within_bounds(const cluster& c, const job_spec& job, const alloca
       return refuse(reason::kind::invalid, "uses {} {}; a job may have {} (quota)", n, gpu.name,
                     gpu.quota);
   }
-  return within_places(c, job, where);
+  return {};
 }
 
 // The figure is of the best plan (fastest or cheapest), so that the user learns by how much the

@@ -74,7 +74,7 @@ std::string_view bound_key(const job_spec& job);
 /// Rejects an allocation with more GPUs than max_gpus or a type's quota, or of another type than
 /// allowed; of a program with exact_gpus, one with another number, or with unequal numbers of its
 /// nodes; of an elastic one, one with fewer than its least.
-expected<void> within_bounds(const cluster& c, const job_spec& job, const allocation& where);
+expected<void> within_numbers(const cluster& c, const job_spec& job, const allocation& where);
 
 /// Rejects, with the limit and the figure of the best plan, work that takes at least `run_s` and
 /// costs at least `price` if that violates slo_s, deadline_s or budget.

@@ -14,6 +14,7 @@
 #include "planners/model/declared_memory.hpp"
 #include "planners/plans/accumulation.hpp"
 #include "planners/plans/bounds.hpp"
+#include "planners/plans/exact_nodes.hpp"
 #include "planners/plans/has.hpp"
 #include "planners/plans/known_types.hpp"
 #include "planners/plans/places.hpp"
@@ -21,109 +22,19 @@
 
 namespace troupe::planners {
 
-namespace {
-
-using kind = reason::kind;
-
-/// The nodes of the plan's types with at least `min` idle GPUs, those with the fewest first: the
-/// index's order for one type, merged for several.
-std::vector<node_index> nodes_with(const cluster& c, const idle_index& idle, const plan& how,
-                                   std::uint32_t min) {
-  std::vector<node_index> nodes;
-  for (const auto g : how.gpu_types)
-    for (auto p = idle.first_with(g, min); p != idle_index::none; p = idle.after(g, p))
-      nodes.push_back(idle.node_at(g, p));
-  if (how.gpu_types.size() > 1)
-    std::ranges::stable_sort(nodes, {}, [&](node_index n) {
-      return std::pair(idle.idle(n), c.gpu_of(n).memory_bytes());
-    });
-  return nodes;
-}
-
-/// The first `nodes` of these, all of one datacenter; empty: no datacenter has that many of them.
-std::vector<node_index> of_one_datacenter(const cluster& c, const std::vector<node_index>& from,
-                                          std::uint32_t nodes) {
-  std::vector<std::vector<node_index>> by_datacenter(c.datacenters.size());
-  for (const auto n : from) {
-    auto& mine = by_datacenter.at(c.nodes[n].datacenter);
-    mine.push_back(n);
-    if (mine.size() == nodes) return std::move(mine);
-  }
-  return {};
-}
-
-allocation as_many_of_each(const std::vector<node_index>& nodes, std::uint32_t each) {
-  allocation where;
-  for (const auto n : nodes) where.push_back({n, each});
-  return where;
-}
-
-}  // namespace
-
-namespace {
-
-/// The number of nodes ascends over the divisors of the GPUs: fewer nodes mean less traffic between
-/// them. `nodes_of(found, nodes)` chooses among those with enough idle GPUs.
-template <class Choose>
-allocation on_fewest_nodes(const cluster& c, const idle_index& idle, const job_spec& job,
-                           const plan& how, Choose choose) {
-  const auto gpus = how.gpus();
-  for (std::uint32_t nodes = 1; nodes <= std::min<std::size_t>(gpus, c.nodes.size()); ++nodes) {
-    if (gpus % nodes != 0) continue;
-    const auto each = gpus / nodes;
-    const auto found = nodes_with(c, idle, how, each);
-    if (found.size() < nodes) continue;
-    auto where = as_many_of_each(choose(found, nodes), each);
-    if (!where.empty() && within_bounds(c, job, where)) return where;
-  }
-  return {};
-}
-
-/// Numbers that differ between the nodes, whose tensor groups stay within them: by best fit.
-allocation on_any_nodes(const cluster& c, const idle_index& idle, const job_spec& job,
-                        const plan& how) {
-  auto where = best_fit(idle, how.gpus(), how.gpu_types, how.tensor_parallel);
-  return !where.empty() && within_bounds(c, job, where) ? where : allocation{};
-}
-
-allocation in_one_datacenter(const cluster& c, const idle_index& idle, const job_spec& job,
-                             const plan& how) {
-  auto where = on_fewest_nodes(c, idle, job, how, [&](const auto& found, std::uint32_t nodes) {
-    return of_one_datacenter(c, found, nodes);
-  });
-  if (!where.empty() || !job.unequal.value_or(false)) return where;
-  if (c.datacenters.size() < 2) return on_any_nodes(c, idle, job, how);
-  for (std::uint32_t d = 0; d < c.datacenters.size() && where.empty(); ++d) {
-    datacenter_group alone(c.datacenters.size());
-    alone[d] = true;
-    where = on_any_nodes(c, idle_in(c, idle, alone), job, how);
-  }
-  return where;
-}
-
-allocation across_datacenters(const cluster& c, const idle_index& idle, const job_spec& job,
-                              const plan& how) {
-  const auto first = [](const auto& found, std::uint32_t nodes) {
-    return std::vector<node_index>(found.begin(), found.begin() + nodes);
-  };
-  const auto in = [&](const idle_index& part) -> std::optional<allocation> {
-    auto where = on_fewest_nodes(c, part, job, how, first);
-    if (where.empty() && job.unequal.value_or(false)) where = on_any_nodes(c, part, job, how);
-    return where.empty() ? std::nullopt : std::optional{std::move(where)};
-  };
-  return job_places{c, job, std::vector{how}}.first(c, idle, in).value_or(allocation{});
-}
-
-}  // namespace
-
 // A placement within one datacenter is preferred even on more nodes than one across the WAN.
 allocation place_exact(const cluster& c, const idle_index& idle, const job_spec& job,
                        const plan& how) {
   if (sum_of(how.gpu_types, [&](auto g) -> std::uint64_t { return idle.idle_of(g); }) < how.gpus())
     return {};
-  auto where = in_one_datacenter(c, idle, job, how);
+  const auto ok = [&](const allocation& where) { return within_bounds(c, job, where).has_value(); };
+  auto where = exact_nodes{c, idle, job, how, ok}.in_one_datacenter();
   if (!where.empty() || c.datacenters.size() < 2) return where;
-  return across_datacenters(c, idle, job, how);
+  const auto in = [&](const idle_index& part) -> std::optional<allocation> {
+    auto found = exact_nodes{c, part, job, how, ok}.anywhere();
+    return found.empty() ? std::nullopt : std::optional{std::move(found)};
+  };
+  return job_places{c, job, std::vector{how}}.first(c, idle, in).value_or(allocation{});
 }
 
 std::optional<placed_plan> place_exact(const cluster& c, const idle_index& idle,
@@ -156,12 +67,14 @@ std::optional<reason> why_never(const job_view& j) {
   if (!j.plans || j.plans->empty()) return why_none(j);
   if (std::ranges::any_of(*j.plans, [&](const plan& p) { return p.bytes_per_gpu > j.bytes_floor; }))
     return {};
-  return reason{kind::infeasible,
+  return reason{reason::kind::infeasible,
                 fmt::format("ran out of memory at {:.1f} GB per GPU, and no plan provides more",
                             j.bytes_floor / bytes_per_gb)};
 }
 
 namespace {
+
+using kind = reason::kind;
 
 /// Plans of a fixed number of GPUs: MARP would choose the number. For each GPU type the fastest
 /// (data, tensor) split that fits its memory; several types together only if no single one will do,
@@ -312,7 +225,7 @@ class exact_planner {
     if (allowed < job_.gpus)
       return fmt::format("needs {}; a job may have {} (quota)", needed, allowed);
     const auto fewer = next_smaller();
-    const auto instead = fewer > 0 ? fmt::format("; they have {}", fewer) : "";
+    const auto instead = fewer > 0 ? fmt::format("; {} would fit", fewer) : "";
     if (const auto apart = unlinked_text(c_); !apart.empty() && would_fit_if_linked())
       return fmt::format(
           "needs {}, and a program is never spread over datacenters without a link: these GPUs are "
@@ -321,7 +234,7 @@ class exact_planner {
     if (job_.unequal.value_or(false))
       return fmt::format("needs {}, and no nodes of the cluster have that{}", needed, instead);
     return fmt::format(
-        "needs {}, the same number on each node, and no nodes of the cluster have that{} "
+        "needs {}, as many on each of its nodes, which no nodes of the cluster have{} "
         "(`unequal: true` permits numbers that differ)",
         needed, instead);
   }

@@ -11,6 +11,7 @@
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/job.hpp"
 #include "messages/domain/plan.hpp"
+#include "planners/cluster/datacenter_groups.hpp"
 #include "planners/cluster/gpu_pools.hpp"
 #include "planners/cluster/idle_index.hpp"
 #include "planners/plans/bounds.hpp"
@@ -22,22 +23,6 @@
 // enough for it.
 
 namespace troupe::planners {
-
-/// Datacenters whose GPUs a job may have together: whether each one belongs to them, by index.
-using datacenter_group = std::vector<bool>;
-
-/// The largest groups of datacenters with GPUs of which each two have a link: one if all have.
-std::vector<datacenter_group> linked_groups(const cluster& c);
-
-/// The idle GPUs of a group's datacenters.
-idle_index idle_in(const cluster& c, const idle_index& idle, const datacenter_group& group);
-
-/// The GPUs of a type in a group's datacenters, idle or not.
-std::uint64_t gpus_in(const cluster& c, gpu_index g, const datacenter_group& group);
-
-/// "east and west, which have no link (wan)": the end of a sentence that says why a job gets no
-/// GPUs of several datacenters. Empty: each two have a link.
-std::string unlinked_text(const cluster& c);
 
 /// Where a job may be placed. Made for the plans that it may have, since these decide whether one
 /// datacenter is large enough; keeps no references.
@@ -119,6 +104,9 @@ expected<std::vector<plan>> plans_in_groups(const cluster& c, const job_spec& jo
 /// Rejects GPUs of datacenters without a link, and a program's GPUs of several datacenters one of
 /// which has as many of the same types, unless its file allows that.
 expected<void> within_places(const cluster& c, const job_spec& job, const allocation& where);
+
+/// Both within_numbers() and within_places(): whether a job may start there, by its own bounds.
+expected<void> within_bounds(const cluster& c, const job_spec& job, const allocation& where);
 
 /// Any number of GPUs of a pool for a program, the same on each node (free_gpus::find_equal); or,
 /// where there is no such room and the program permits it, as they are, from the nodes with the

@@ -7,6 +7,7 @@
 
 #include "messages/admission/measured.hpp"
 #include "planners/cost/program_time.hpp"
+#include "planners/devices/guesses.hpp"
 
 namespace troupe::planners {
 
@@ -113,6 +114,8 @@ double estimated_rate(const cluster& c, const job_spec& job, const program_rate&
 
 program_speeds::program_speeds(const cluster& c, const job_view& j) {
   if (!is_elastic_program(*j.spec)) return;
+  for (const auto& gpu : c.gpus)
+    if (is_estimated_by_guess(*j.spec, gpu)) guessed_.push_back(gpu.name);
   if (j.elastic)
     for (const auto& r : j.elastic->costs.rates) add(c, j, r);
   for (const auto& r : j.spec->elastic->rates) add(c, j, r);
@@ -133,23 +136,25 @@ void program_speeds::add(const cluster& c, const job_view& j, program_rate rate)
   const double estimated = estimated_rate(c, *j.spec, rate);
   if (!(estimated > 0)) return;
   const double ratio = rate.samples_per_s / estimated;
-  known_.push_back({std::move(rate), ratio});
+  const bool guess = std::ranges::find(guessed_, rate.gpu) != guessed_.end();
+  known_.push_back({std::move(rate), ratio, guess});
 }
 
 /// By the nearest number of GPUs of the type, in powers of two; without one by the geometric mean
-/// of all types.
+/// of all types that say something of this one.
 double program_speeds::ratio_at(const std::string& gpu_type, std::uint32_t gpus) const {
   const known_speed* nearest = nullptr;
-  double distance = 0, logarithms = 0;
+  double distance = 0, logarithms = 0, counted = 0;
+  const bool guess = std::ranges::find(guessed_, gpu_type) != guessed_.end();
   for (const auto& k : known_) {
-    logarithms += std::log(k.ratio);
+    if (!k.guess || guess) logarithms += std::log(k.ratio), ++counted;
     const double d = std::abs(std::log2(double(k.rate.gpus) / gpus));
     if (k.rate.gpu != gpu_type || (nearest && d >= distance)) continue;
     nearest = &k;
     distance = d;
   }
   if (nearest) return nearest->ratio;
-  return known_.empty() ? 1 : std::exp(logarithms / static_cast<double>(known_.size()));
+  return counted > 0 ? std::exp(logarithms / counted) : 1;
 }
 
 double program_speeds::rate_of(const plan& how, const std::string& gpu_type,

@@ -31,7 +31,9 @@ bool has_measured_rate(const job_view& j);
 double estimated_rate(const cluster& c, const job_spec& job, const program_rate& of);
 
 /// Its speeds on GPUs of a type: measured ones, else those of its file, else estimates times the
-/// known relation of speed and estimate. Holds what it needs of its arguments.
+/// known relation of speed and estimate. Where the estimate of a type is a guess, the relation says
+/// how wrong the guess is: it corrects other guesses, and no estimate that rests on measurements.
+/// Holds what it needs of its arguments.
 class program_speeds {
  public:
   program_speeds(const cluster& c, const job_view& j);
@@ -41,14 +43,16 @@ class program_speeds {
 
  private:
   struct known_speed {
-    program_rate rate;  // data_parallel is never 0
-    double ratio = 1;   // its samples/s over the estimate
+    program_rate rate;   // data_parallel is never 0
+    double ratio = 1;    // its samples/s over the estimate
+    bool guess = false;  // the estimate rests on one
   };
 
   void add(const cluster& c, const job_view& j, program_rate rate);
   double ratio_at(const std::string& gpu_type, std::uint32_t gpus) const;
 
-  std::vector<known_speed> known_;  // measured ones first
+  std::vector<known_speed> known_;    // measured ones first
+  std::vector<std::string> guessed_;  // types of GPU
 };
 
 /// The plans that its next attempt may have, each for one type of GPU and with the speed that

@@ -5,21 +5,12 @@
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/job.hpp"
 #include "messages/domain/plan.hpp"
+#include "planners/cluster/decision.hpp"
 
 namespace troupe::planners {
 
 // The expected result of a decision: time by the cost model, memory by the formula that counts for
 // the job (docs/planners/cost_model.md, memory.md). Simulated work then behaves exactly so.
-
-/// The expected result of a start. Bytes are per GPU, for the stage that needs most.
-struct start_estimate {
-  double iteration_s = 0;
-  double bytes_per_gpu = 0;
-  bool out_of_memory = false;       // simulated work: the formula predicts it
-  std::optional<double> start_s{};  // simulated work: before the first iteration; none: restart_s
-
-  bool operator==(const start_estimate&) const = default;
-};
 
 /// GPUs of a placed plan that have too little memory for it.
 struct memory_shortage {

@@ -9,11 +9,13 @@
 #include <fmt/ranges.h>
 
 #include "messages/admission/admission.hpp"
+#include "messages/domain/stated_length.hpp"
 #include "planners/cost/model_partition.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/fits.hpp"
 #include "planners/plans/has.hpp"
 #include "planners/plans/known_types.hpp"
+#include "planners/plans/places.hpp"
 #include "planners/plans/plan_worth.hpp"
 
 namespace troupe::planners {
@@ -123,14 +125,6 @@ idle_index own_room(const cluster& c, const job_view& job, const move_wish& wish
 
 }  // namespace
 
-job_spec with_rows(job_spec job, std::uint32_t rows) {
-  if (rows == 0 || job.slots || job.pipeline.rows > 0) return job;
-  job.pipeline.rows = rows;
-  job.pipeline.microbatches = 0;
-  job.microbatches.reset();
-  return job;
-}
-
 expected<placed_plan> plan_move(const cluster& c, const idle_index& idle, const job_view& job,
                                 const move_wish& wish) {
   if (auto ok = check_names(c, wish); !ok) return refuse(ok.error());
@@ -168,10 +162,18 @@ expected<placed_plan> plan_program_move(const cluster& c, const idle_index& idle
     numbers.insert(p.gpus());
     if (p.gpus() == gpus) plans.push_back(p);
   }
-  if (plans.empty())
+  if (plans.empty()) {
+    // Without a batch in its file a program has one of 1, which its user does not see anywhere.
+    const auto& spec = *job.spec;
+    const auto cause =
+        gpus > spec.global_batch
+            ? fmt::format("; every GPU needs a sample, and its global_batch is {}{}",
+                          spec.global_batch, stated_batch(spec) ? "" : ", as it is not given")
+            : std::string{};
     return refuse(kind::invalid, fmt::format("found {} GPUs, expected one of the numbers that it "
-                                             "may have here: {}",
-                                             gpus, fmt::join(numbers, ", ")));
+                                             "may have here: {}{}",
+                                             gpus, fmt::join(numbers, ", "), cause));
+  }
   const bool stays = std::ranges::all_of(
       job.where, [&](const node_share& share) { return is_requested(c, wish, share.node); });
   if (stays && gpus == total_gpus(job.where))

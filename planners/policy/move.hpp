@@ -36,8 +36,4 @@ expected<placed_plan> plan_move(const cluster& c, const idle_index& idle, const 
 expected<placed_plan> plan_program_move(const cluster& c, const idle_index& idle,
                                         const job_view& job, const move_wish& wish);
 
-/// The job with which to plan another attempt after one with micro-batches of `rows` samples (0:
-/// there was none): with the same micro-batch size, unless the job sets it.
-job_spec with_rows(job_spec job, std::uint32_t rows);
-
 }  // namespace troupe::planners

@@ -14,7 +14,6 @@
 #include "planners/plans/explicit_plan.hpp"
 #include "planners/plans/marp.hpp"
 #include "planners/plans/places.hpp"
-#include "planners/policy/move.hpp"
 #include "planners/search/datacenter_selection.hpp"
 #include "planners/search/plan_search.hpp"
 #include "planners/search/selection_table.hpp"
@@ -206,8 +205,12 @@ cluster with_more_headroom(cluster c, double memory_factor) {
   return c;
 }
 
-bool is_pipeline_job(const job_spec& job) {
-  return job.train || job.slots || job.pipeline != pipeline_wish{};
+job_spec with_rows(job_spec job, std::uint32_t rows) {
+  if (rows == 0 || job.slots || job.pipeline.rows > 0) return job;
+  job.pipeline.rows = rows;
+  job.pipeline.microbatches = 0;
+  job.microbatches.reset();
+  return job;
 }
 
 bool runs_as_pipelines(const job_spec& job, const std::vector<plan>* plans) {
@@ -298,30 +301,6 @@ expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
       return refuse(ok.error());
   }
   return std::vector<plan>{std::move(placed->how)};
-}
-
-std::string bound_warning(const cluster& c, const job_spec& job, const std::vector<plan>& plans,
-                          const policy& by) {
-  if (is_serving(job)) return {};  // any GPU that holds it will do
-  if (auto notice = spread_notice(c, job, plans); !notice.empty()) return notice;
-  if (has_exact_gpus(job)) return {};  // its user chose the number
-  if (plans.empty() || (!job.max_gpus && job.required_gpu_type.empty())) return {};
-  auto free = job;
-  free.max_gpus.reset();
-  free.required_gpu_type.clear();
-  planning_budget budget;
-  const auto best = by.plans_of(c, free, budget);
-  if (!best || best->front() == plans.front()) return {};
-  const auto& b = best->front();
-  const auto& p = plans.front();
-  return fmt::format(
-      "bounded by {}{}{}: its best plan is {} GPU{} at {:.4g} samples/s; unbounded it would be {} "
-      "GPU{} at {:.4g}",
-      job.max_gpus ? fmt::format("{}: {}", bound_key(job), *job.max_gpus) : "",
-      job.max_gpus && !job.required_gpu_type.empty() ? ", " : "",
-      job.required_gpu_type.empty() ? "" : "gpu_type: " + job.required_gpu_type, p.gpus(),
-      p.gpus() == 1 ? "" : "s", p.samples_per_s, b.gpus(), b.gpus() == 1 ? "" : "s",
-      b.samples_per_s);
 }
 
 snapshot start_trainings(const snapshot& s, std::vector<decision>& out,

@@ -8,18 +8,17 @@
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/job.hpp"
 #include "messages/domain/plan.hpp"
+#include "planners/cluster/decision.hpp"
 #include "planners/cluster/idle_index.hpp"
 #include "planners/cluster/planning_budget.hpp"
 #include "planners/plans/fits.hpp"
-#include "planners/policy/policy.hpp"
+#include "planners/plans/user_request.hpp"
 
 // Jobs that are trained as pipelines, under every policy (docs/planners/datacenter_selection.md):
 // Algorithm 1 places them; MARP makes the plans of all others.
 
 namespace troupe::planners {
 
-/// Whether the job file has `train`, `slots` or `pipeline`.
-bool is_pipeline_job(const job_spec& job);
 /// Does it run as pipelines of planned stages? Such a job does, and simulated work that no single
 /// stage can hold.
 bool runs_as_pipelines(const job_spec& job, const std::vector<plan>* plans);
@@ -37,6 +36,10 @@ std::vector<plan_stage> stages_of(const job_spec& job, const plan& how, double m
 /// already.
 std::optional<double> bytes_by_marp(const cluster& c, const job_spec& job, const plan& how);
 
+/// The job with which to plan another attempt after one with micro-batches of `rows` samples (0:
+/// there was none): with the same micro-batch size, unless the job sets it.
+job_spec with_rows(job_spec job, std::uint32_t rows);
+
 /// Places the job on idle GPUs that it may use, by select_placement (ATLAS, Algorithm 1). The
 /// result satisfies fits(); its datacenters are in the pipeline's order, tensor_parallel is the
 /// job's, and samples_per_s is global_batch over the time of an iteration. `as_wished`: with
@@ -50,20 +53,15 @@ inline expected<placed_plan> place_pipelines(const cluster& c, const idle_index&
 }
 
 /// The plans of any job on the whole cluster, best first: MARP's; of a program with exact_gpus
-/// exact_plans' (plans/exact_gpus.hpp); of a pipeline job the requested
-/// one, or the best with fewer GPUs if the cluster is too small. Fails if no GPUs of this cluster
-/// can run it within the job's limits (bounds.hpp).
+/// exact_plans' (plans/exact_gpus.hpp); of a pipeline job the requested one, or the best with fewer
+/// GPUs if the cluster is too small. Fails if no GPUs of this cluster can run it within the job's
+/// limits (bounds.hpp).
 expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
                                       planning_budget& budget);
 inline expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job) {
   planning_budget budget;
   return plans_for(c, job, budget);
 }
-
-/// A sentence if the job's limits (max_gpus, required_gpu_type) exclude its best plan under a
-/// policy; `plans` are those within the limits. Empty otherwise.
-std::string bound_warning(const cluster& c, const job_spec& job, const std::vector<plan>& plans,
-                          const policy& by);
 
 /// For policies without their own placement of trainings: these are placed first, in queue order,
 /// by Algorithm 1, and run to their end. A training that requests stages and pipelines waits for

@@ -9,11 +9,10 @@
 
 #include "messages/base/random.hpp"
 #include "messages/base/reason.hpp"
-#include "messages/domain/job_union.hpp"
+#include "planners/cluster/decision.hpp"
 #include "planners/cluster/planning_budget.hpp"
-#include "planners/cluster/queue_order.hpp"
 #include "planners/cluster/snapshot.hpp"
-#include "planners/policy/estimate.hpp"
+#include "planners/policy/placement.hpp"
 
 namespace troupe::planners {
 
@@ -21,53 +20,6 @@ namespace troupe::planners {
 // scheduler calls it, checks each decision by fits(), and lets the orchestrator carry it out; the
 // simulator calls the same object. Wrappers (wrapped_policy.hpp) add to every policy what the paper
 // behind it does not have.
-
-/// One decision. A stopped job returns to the queue with its progress. A moved job is also stopped,
-/// and its new GPUs are reserved until it has started there; stopping and starting it in the same
-/// list is equivalent. A start whose GPUs are still being released waits, and they are reserved.
-struct decision {
-  enum class kind { start, stop, give_up, move };
-  kind what = kind::start;
-  job_id job = 0;
-  plan how;          // start, move; bytes_per_gpu 0: memory not predicted
-  allocation where;  // start, move
-  reason why;        // give_up: why no plan can ever run; start, move: why so, for people
-  std::optional<double> grace_s{};  // move: time to save; none: the cluster's
-  /// start, move: the expected result; none: estimate_start()'s.
-  std::optional<start_estimate> expected{};
-  /// start: waiting jobs that are trained as one with it; it has `expected` then.
-  std::vector<job_id> with{};
-  merge_kind kind_of_union = merge_kind::shared;
-  /// start: a running job some of whose GPUs are among `where`; each passes to this one when that
-  /// job's part there ends.
-  std::optional<job_id> after{};
-
-  /// Whether the job gets GPUs by it.
-  bool starts() const { return what == kind::start || what == kind::move; }
-};
-
-/// No plan can ever run the job.
-inline decision give_up(job_id job, reason why) {
-  return {decision::kind::give_up, job, {}, {}, std::move(why)};
-}
-
-/// Gives up a job without any plan; false: it has one.
-inline bool gives_up(const job_view& j, std::vector<decision>& out) {
-  if (has_plans(j)) return false;
-  out.push_back(give_up(j.id, why_none(j)));
-  return true;
-}
-
-inline decision start_job(job_id job, plan how, allocation where) {
-  return {decision::kind::start, job, std::move(how), std::move(where), {}};
-}
-inline decision stop_job(job_id job) {
-  return {decision::kind::stop, job, {}, {}, {}};
-}
-
-/// See placement.hpp.
-expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
-                                      planning_budget& budget);
 
 /// Decides what runs where. A policy keeps no state between calls and reads no clock or file: the
 /// same snapshot and random numbers give the same decisions.
@@ -84,8 +36,8 @@ class policy {
   /// again even if nothing happens; 0: never.
   virtual double decide_again_s(const snapshot&) const { return 0; }
 
-  /// The plans that it chooses from for a job, on the whole cluster: what job_view::plans holds
-  /// under this policy. By default plans_for's (placement.hpp).
+  /// The plans that it chooses from for a job, on the whole cluster: job_view::plans. Called on a
+  /// thread of its own, also while decide() runs. By default plans_for's (placement.hpp).
   virtual expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                                planning_budget& budget) const {
     return plans_for(c, job, budget);

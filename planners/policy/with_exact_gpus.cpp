@@ -9,6 +9,7 @@
 #include "planners/cluster/queue_order.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/exact_gpus.hpp"
+#include "planners/plans/places.hpp"
 #include "planners/plans/shortage.hpp"
 #include "planners/policy/wrapped_policy.hpp"
 

@@ -229,6 +229,7 @@ class reserving_policy final : public wrapped_policy {
 }  // namespace
 
 std::optional<reservation> reservation_of(const snapshot& s) {
+  if (s.all_plain) return {};  // no programs
   const auto waits = [](const job_view& j) { return is_program(j) && needs_several(j); };
   const auto programs = in_order(s.waiting, waits);
   if (programs.empty()) return {};

@@ -30,7 +30,7 @@ namespace {
 //
 // The state is a position per stage in its order, the waiting transfers of each WAN hop, and the
 // flows on each LAN link. Invariant: at the end of each instant nothing that could begin is still
-// waiting, and the choice among what waits depends on ranks alone, as at a gateway. O(events *
+// waiting, and the choice among what waits depends on turns alone, as at a gateway. O(events *
 // log(events)), where each step and transfer is a few events. At most eight iterations are carried
 // out, and fewer of large shapes; mean() extrapolates the rest.
 class execution {
@@ -128,9 +128,9 @@ class execution {
     bool busy = false;
   };
   struct transfer {
-    std::uint32_t iteration = 0, rank = 0, stage = 0, microbatch = 0;
+    std::uint32_t iteration = 0, turn = 0, stage = 0, microbatch = 0;
     bool operator<(const transfer& o) const {
-      return std::tie(iteration, rank, stage) < std::tie(o.iteration, o.rank, o.stage);
+      return std::tie(iteration, turn, stage) < std::tie(o.iteration, o.turn, o.stage);
     }
   };
   struct hop {
@@ -246,11 +246,11 @@ class execution {
     const auto after = back ? s - 1 : s;
     if (!shape_.is_wan(after)) return send_inside(stage, after, m, back);
     const auto h = (stage / shape_.stages / cell_ * shape_.stages + after) * 2 + (back ? 1 : 0);
-    hops_[h].waiting.insert({iteration, step.rank, stage, m});
+    hops_[h].waiting.insert({iteration, step.turn, stage, m});
     asked_.push_back(h);
   }
 
-  /// Begins the waiting transfer with the smallest rank on an idle WAN hop. A cell that shares the
+  /// Begins the waiting transfer with the smallest turn on an idle WAN hop. A cell that shares the
   /// WAN in time has the bandwidth of all its pipelines' nodes.
   void choose(std::uint32_t h) {
     auto& wan = hops_[h];

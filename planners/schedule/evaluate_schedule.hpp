@@ -115,7 +115,7 @@ expected<timetable> simulated_timetable(const pipeline_schedule& schedule,
 
 /// The time of an iteration when stage actors execute the schedule's orders, whatever times the
 /// orders were made for. A stage begins each step as soon as it is free and its input has arrived.
-/// Among the transfers that wait for a cell's WAN hop in one direction, the smallest rank goes
+/// Among the transfers that wait for a cell's WAN hop in one direction, the smallest turn goes
 /// first, and the link is never held for one that has not arrived. Transfers on a link inside a
 /// datacenter share its bandwidth. An iteration ends when every stage has done its all-reduce and
 /// update; stages that are done begin the next one. The result is the mean over times.iterations,

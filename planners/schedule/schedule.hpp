@@ -105,12 +105,8 @@ struct pipeline_schedule {
   }
 };
 
-/// `name`: one of schedule_names (messages/domain/schedules.hpp). Fails for an unknown name, an
-/// invalid shape, and a memory limit that no order can keep.
-expected<pipeline_schedule> schedule_pipeline(const pipeline_shape& shape, std::string_view name);
-
 /// The orders of stage actors, by pipeline * stages + stage: the schedule's tasks in order, each
-/// with the rank of the tensor that it sends over the WAN: its position by time among the transfers
+/// with the turn of the tensor that it sends over the WAN: its position by time among the transfers
 /// of its cell (or pipeline, if the WAN is not shared), hop and direction. 0 if it sends none.
 std::vector<std::vector<stage_step>> stage_orders(const pipeline_schedule& schedule);
 

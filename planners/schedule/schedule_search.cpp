@@ -86,7 +86,7 @@ class orders {
     return timed_ == steps_.size() ? length_ : never;
   }
 
-  /// Adopts the order in which transfers went as their ranks: the times stay the same, since no
+  /// Adopts the order in which transfers went as their turns: the times stay the same, since no
   /// transfer waits for one that has not arrived.
   void settle() {
     for (std::size_t list = 0; list < served_.size(); ++list) {
@@ -96,7 +96,7 @@ class orders {
     }
   }
 
-  /// A swap of neighbors: in a stage's order or, if `hop`, in the ranks of a hop and direction.
+  /// A swap of neighbors: in a stage's order or, if `hop`, in the turns of a hop and direction.
   struct swap {
     bool hop = false;
     std::uint32_t where = 0, second = 0;  // the list, and the index of the later one
@@ -121,11 +121,11 @@ class orders {
       step = sender_of(step);
       // Go back over the transfers that it had to wait for.
       while (step != none && steps_[step].transfer_waited) {
-        const auto rank = steps_[step].rank;
-        const auto before = shared_ ? served_[list_of(step)][rank - 1] : last_sent(step);
+        const auto turn = steps_[step].turn;
+        const auto before = shared_ ? served_[list_of(step)][turn - 1] : last_sent(step);
         // It could have gone first only if it had arrived by then.
         if (stage_of(before) != stage_of(step) && steps_[step].end <= steps_[before].sent + tiny_)
-          out.push_back({true, list_of(step), rank});
+          out.push_back({true, list_of(step), turn});
         step = before;
       }
     }
@@ -188,7 +188,7 @@ class orders {
   struct step_times {
     double arrives = never;  // when its input arrives from another stage
     double begin = 0, end = 0, sent = 0;
-    std::uint32_t place = 0, rank = 0;
+    std::uint32_t place = 0, turn = 0;
     bool after_previous = false;   // it waited for its stage, not for its input
     bool transfer_waited = false;  // its transfer waited for the one before
   };
@@ -292,7 +292,7 @@ class orders {
   };
   struct shared_hop {
     bool busy = false, asked = false;
-    std::vector<std::uint32_t> waiting;  // their ranks; few
+    std::vector<std::uint32_t> waiting;  // their turns; few
   };
 
   void on_event(const event& m) {
@@ -305,7 +305,7 @@ class orders {
     d.asked = true;
   }
 
-  /// Begins the waiting transfer with the smallest rank, as a gateway does.
+  /// Begins the waiting transfer with the smallest turn, as a gateway does.
   void choose(std::uint32_t list, double now) {
     auto& d = hops_[list];
     d.asked = false;
@@ -316,7 +316,7 @@ class orders {
     d.waiting.pop_back();
     d.busy = true;
     auto& served = served_[list];
-    steps_[step].rank = static_cast<std::uint32_t>(served.size());
+    steps_[step].turn = static_cast<std::uint32_t>(served.size());
     cross(step, served.empty() ? none : served.back());
     served.push_back(step);
     events_.add({std::max(now, steps_[step].sent + hop_s_), list, none});
@@ -328,7 +328,7 @@ class orders {
   std::vector<bool> wan_;
   std::vector<std::vector<std::uint32_t>> order_;  // by pipeline * stages + stage
   std::vector<std::vector<std::uint32_t>>
-      ranked_;  // by hop * 2 + direction: transfers in the order of their ranks
+      ranked_;  // by hop * 2 + direction: transfers in the order of their turns
   std::vector<step_times> steps_;
   std::vector<std::uint32_t> rank_of_;              // by step
   std::vector<std::vector<std::uint32_t>> served_;  // as ranks_, the order in the last time()

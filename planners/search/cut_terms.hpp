@@ -6,7 +6,7 @@
 #include "planners/schedule/schedule.hpp"
 #include "planners/schedule/trips.hpp"
 #include "planners/search/cut_label.hpp"
-#include "planners/search/stage_cut.hpp"
+#include "planners/search/cut_problem.hpp"
 
 // The closed form of 1F1B stage by stage, for the search over orders and cuts. Letters and numbers
 // of terms are those of docs/planners/plan_search.md: m micro-batches; f, r, b a stage's forward,
@@ -15,6 +15,20 @@
 // in flight. plan_time.cpp has the same terms for a complete plan.
 
 namespace troupe::planners {
+
+/// The stages that are still to come, in front, when a part of the set is used.
+struct stages_ahead {
+  std::uint32_t stages = 0;
+  double through_s = never, forward_s = never, backward_s = never;  // least of any type, s/FLOP
+  double rate = 0;               // of all of them together (iteration_bound::rate)
+  double sums_s = never;         // least s per byte of gradients
+  std::uint32_t max_pieces = 0;  // that they can have within the limit; the head counts as one
+};
+
+/// Lower bounds of an iteration: without and with what follows its last backwards.
+struct min_times {
+  double span, with_tail;
+};
 
 /// The terms of single stages of one problem. All times are seconds of one iteration.
 class cut_terms {

@@ -9,10 +9,11 @@
 #include "messages/base/refuse.hpp"
 #include "messages/base/time.hpp"
 #include "planners/cost/layout.hpp"
-#include "planners/cost/profile.hpp"
 #include "planners/cost/stage_time.hpp"
+#include "planners/devices/profile.hpp"
 #include "planners/model/job_device.hpp"
 #include "planners/model/job_memory.hpp"
+#include "planners/schedule/named_schedule.hpp"
 
 // Rows of ATLAS's Algorithm 1 (section 4.5). get_latency_pp of line 14 is the length of the row's
 // schedule. A simulation costs O(tasks) and many rows have the same shape, so a row first gets the

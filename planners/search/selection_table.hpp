@@ -7,10 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "messages/base/reason.hpp"
+#include "messages/domain/job.hpp"
+#include "planners/cluster/idle_index.hpp"
 #include "planners/cluster/planning_budget.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/cost/slowest_link.hpp"
-#include "planners/search/datacenter_selection.hpp"
+#include "planners/schedule/schedule.hpp"
+#include "planners/search/selection.hpp"
 
 // The rows of Algorithm 1 (ATLAS, section 4.5; docs/planners/datacenter_selection.md): how long an
 // iteration takes if D DP-cells of C pipelines fill the datacenters in a given order.

@@ -23,6 +23,7 @@ constexpr double max_parts = 200'000;  // each has labels in memory
 
 class cut_search : cut_terms {
   using label = cut_label;
+  using rest = stages_ahead;
 
  public:
   cut_search(const cut_problem& p, cut_memory& memory)
@@ -94,15 +95,6 @@ class cut_search : cut_terms {
     }
     return true;
   }
-
-  /// The stages that are still to come, in front, when a part of the set is used.
-  struct rest {
-    std::uint32_t stages = 0;
-    double through_s = never, forward_s = never, backward_s = never;  // least of any type, s/FLOP
-    double rate = 0;               // of all of them together (iteration_bound::rate)
-    double sums_s = never;         // least s per byte of gradients
-    std::uint32_t max_pieces = 0;  // that they can have within the limit; the head counts as one
-  };
 
   std::uint32_t used_of(std::size_t set, std::size_t type) const {
     return static_cast<std::uint32_t>(set) / weights_[type] % (p_.counts[type] + 1);
@@ -257,48 +249,63 @@ class cut_search : cut_terms {
                                           std::min(begin, p_.table->pieces()));
     l.begin = begin;
     l.through += k.forward_s + k.backward_s;
-    if (behind == 0) {
+    if (behind > 0) {
+      send_to_next(set, from, type, k, behind, l);
+    } else {
       l.together = 1;
       if (p_.tied) begin_tied(l, k, type);
-    } else {
-      const auto& w = p_.links[type * p_.types() + from.type];
-      l.sent = w.link_s(k.activation_bytes);
-      double alone_s = w.alone_s(k.activation_bytes), send_s = alone_s + w.latency_s;
-      l.together = 1;
-      if (type == from.type && leaves_node(set, from, l)) {
-        const auto& between = p_.between_nodes[type];
-        const double bytes =
-            p_.leaves_node[type].empty() ? p_.table->min_activation_bytes() : k.activation_bytes;
-        l.sent = std::max(l.sent, between.link_s(bytes));
-        alone_s = std::max(alone_s, between.alone_s(bytes));
-        send_s = std::max(send_s, between.alone_s(bytes) + between.latency_s);
-      }
-      l.through += 2 * send_s;
-      l.backwards += k.backward_s + send_s;
-      l.tail -= k.backward_s + send_s;
-      if (p_.lower_bound && p_.own_links && behind > 1 && behind < p_.microbatches) {
-        // Term (5) holds while no stage in front takes longer for a micro-batch than Y / w of this
-        // one.
-        l.max_load = std::min(l.max_load, from.through / behind);
-        // Flows that do not fill the card need not delay each other.
-        if (!w.has_rates()) l.delay += delay_on_card_s(l.sent, from.sent, from.forward);
-      }
-      if (std::max(k.forward_s, alone_s) > l.max_load) {
-        l.max_load = l.delay = 0;
-        l.delayed_own = l.own;
-      }
-      // The card of the stage behind sends its gradients here and its activations onwards.
-      l.links = std::max({l.links, m_ * link_s(l.sent, from.sent), m_ * alone_s});
-      if (p_.lower_bound) {
-        // Term (4) for that card: all gradients but the first, and the activations beyond the first
-        // w.
-        const double before = m_ - std::min<double>(m_, behind);
-        l.own = std::max(l.own, before * from.sent + (m_ - 1) * l.sent);
-      }
     }
     if (first) l.links = std::max(l.links, m_ * l.sent);
     if (behind > 0 || !p_.tied) l.tail = std::max(l.tail, after_s(k, type, p_.tied && first));
     if (first && p_.tied && behind > 0) end_tied(l, k, type);
+    wait_for_own(k, behind, from, first, l);
+    if (!set_bounds(next, type, k, begin, l)) return false;
+    if (l.min_s <= limit_) labels_[next].push_back(l);
+    return true;
+  }
+
+  /// A stage that is not the last one sends activations to the next and gets their gradients.
+  void send_to_next(std::size_t set, const label& from, std::size_t type, const range_costs& k,
+                    std::uint32_t behind, label& l) const {
+    const auto& w = p_.links[type * p_.types() + from.type];
+    l.sent = w.link_s(k.activation_bytes);
+    double alone_s = w.alone_s(k.activation_bytes), send_s = alone_s + w.latency_s;
+    l.together = 1;
+    if (type == from.type && leaves_node(set, from, l)) {
+      const auto& between = p_.between_nodes[type];
+      const double bytes =
+          p_.leaves_node[type].empty() ? p_.table->min_activation_bytes() : k.activation_bytes;
+      l.sent = std::max(l.sent, between.link_s(bytes));
+      alone_s = std::max(alone_s, between.alone_s(bytes));
+      send_s = std::max(send_s, between.alone_s(bytes) + between.latency_s);
+    }
+    l.through += 2 * send_s;
+    l.backwards += k.backward_s + send_s;
+    l.tail -= k.backward_s + send_s;
+    if (p_.lower_bound && p_.own_links && behind > 1 && behind < p_.microbatches) {
+      // Term (5) holds while no stage in front takes longer for a micro-batch than Y / w of this
+      // one.
+      l.max_load = std::min(l.max_load, from.through / behind);
+      // Flows that do not fill the card need not delay each other.
+      if (!w.has_rates()) l.delay += delay_on_card_s(l.sent, from.sent, from.forward);
+    }
+    if (std::max(k.forward_s, alone_s) > l.max_load) {
+      l.max_load = l.delay = 0;
+      l.delayed_own = l.own;
+    }
+    // The card of the stage behind sends its gradients here and its activations onwards.
+    l.links = std::max({l.links, m_ * link_s(l.sent, from.sent), m_ * alone_s});
+    if (p_.lower_bound) {
+      // Term (4) for that card: all gradients but the first, and the activations beyond the first
+      // w.
+      const double before = m_ - std::min<double>(m_, behind);
+      l.own = std::max(l.own, before * from.sent + (m_ - 1) * l.sent);
+    }
+  }
+
+  /// How long a stage waits for its own micro-batches, and for those that others delay.
+  void wait_for_own(const range_costs& k, std::uint32_t behind, const label& from, bool first,
+                    label& l) const {
     l.forward = k.forward_s;
     const double after_first = after_first_s(k, behind, l.through, from.through);
     l.own = std::max(l.own, own_s(k, behind, l.through, after_first));
@@ -308,9 +315,16 @@ class cut_search : cut_terms {
     if (first || (l.max_load == never && l.through >= (behind + 1) * max_load_[behind + 1] &&
                   2 * min_sent_s_ >= max_load_[behind + 1]))
       l.own = l.delayed_own;
-    const double own = l.max_load == never ? l.delayed_own : l.own;
     l.next_delay = delay_on_card_s(min_sent_s_, l.sent, l.forward);
-    if (first) {
+  }
+
+  /// The label's lower bounds. False: no larger range is within the limit either.
+  bool set_bounds(std::size_t next, std::size_t type, const range_costs& k, std::uint32_t begin,
+                  label& l) const {
+    const auto& r = sets_[next];
+    const auto behind = stages_ - r.stages - 1;
+    const double own = l.max_load == never ? l.delayed_own : l.own;
+    if (r.stages == 0) {
       l.span_s = std::max(l.links, l.through + own);
       // Where sends may take longer than here, S grows by more than the tail becomes less, but the
       // busiest link does not grow.
@@ -331,7 +345,6 @@ class cut_search : cut_terms {
       l.span_s = at_least.span;
       l.min_s = at_least.with_tail;
     }
-    if (l.min_s <= limit_) labels_[next].push_back(l);
     return true;
   }
 
@@ -346,9 +359,6 @@ class cut_search : cut_terms {
 
   /// Lower bounds of the iteration if the stages in front take at least `front_s` of S, `ahead_s`
   /// of it for forwards and their sends, u is at least `own_s`, and their mean tail is `sums`.
-  struct min_times {
-    double span, with_tail;
-  };
   min_times min_of(const label& l, const rest& r, double front_s, double own_s, double ahead_s,
                    const mean_sums& sums) const {
     const double all_s = l.through + front_s;

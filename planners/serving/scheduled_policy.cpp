@@ -15,7 +15,8 @@ namespace {
 
 /// Each wrapper looks through all jobs for those that it is there for, at every decision and again
 /// for decide_again_s. Where none is, which is so in most simulations, the policy is asked
-/// directly, after one look.
+/// directly: the scheduler knows it from the changes of jobs (snapshot::all_plain), and without
+/// that it takes one look.
 class scheduled_policy final : public wrapped_policy {
  public:
   explicit scheduled_policy(const std::shared_ptr<const policy>& own)
@@ -26,6 +27,10 @@ class scheduled_policy final : public wrapped_policy {
     return asked(s).decide(s, random);
   }
   double decide_again_s(const snapshot& s) const override { return asked(s).decide_again_s(s); }
+  /// The policy's own answer.
+  bool places(const job_spec& job, bool pipelines) const override {
+    return own_->places(job, pipelines);
+  }
 
  private:
   const policy& asked(const snapshot& s) const {
@@ -33,6 +38,7 @@ class scheduled_policy final : public wrapped_policy {
       return std::ranges::all_of(jobs,
                                  [this](const auto& entry) { return is_plain(entry.second); });
     };
+    if (s.all_plain) return *own_;
     return are_plain(s.waiting) && are_plain(s.running) && are_plain(s.moving) ? *own_ : inner();
   }
   /// No wrapper does anything about it.

@@ -63,9 +63,9 @@ bool has_two_of(const std::vector<std::uint32_t>& jobs, const odd_set& set) {
          }) >= 2;
 }
 
-class program {
+class titan_integer_program {
  public:
-  explicit program(const titan_problem& p) : p_(p), rows_(place_rows(p)) {
+  explicit titan_integer_program(const titan_problem& p) : p_(p), rows_(place_rows(p)) {
     for (std::size_t c = 0; c < p.columns.size(); ++c) largest_ = std::max(largest_, value(c));
   }
 
@@ -247,7 +247,7 @@ struct relaxation {
   std::vector<double> reduced_costs;
 };
 
-expected<relaxation> relax(program& p) {
+expected<relaxation> relax(titan_integer_program& p) {
   constexpr double tolerance = 1e-9;
   const auto max_joining = std::max<std::size_t>(50, 2 * std::size_t{p.jobs()});
   auto chosen = p.first_columns();
@@ -285,15 +285,15 @@ expected<relaxation> relax(program& p) {
 }
 
 /// How much larger than the answer's the objective of a better one can be.
-double distance_of(const program& p, const titan_answer& best) {
+double distance_of(const titan_integer_program& p, const titan_answer& best) {
   return (best.bound - best.objective) / p.largest();
 }
 
 /// Branch and bound over the columns whose reduced costs are at most `limit`, and that a better
 /// answer than `best` can have. Improves `best`, and its bound if no other column can be in a
 /// better answer. False: the search found nothing within its limits.
-bool search(const program& p, const relaxation& relaxed, double limit, const titan_limits& limits,
-            titan_answer& best) {
+bool search(const titan_integer_program& p, const relaxation& relaxed, double limit,
+            const titan_limits& limits, titan_answer& best) {
   constexpr double tolerance = 1e-9;
   const double max_cost = std::min(limit, distance_of(p, best)) + tolerance;
   std::vector<std::size_t> left;
@@ -327,7 +327,7 @@ bool search(const program& p, const relaxation& relaxed, double limit, const tit
 titan_answer solve_usable(const titan_problem& problem, const titan_limits& limits) {
   constexpr std::size_t first_searched = 170;  // columns
   if (problem.columns.empty()) return {};
-  program p(problem);
+  titan_integer_program p(problem);
   const auto optimum = relax(p);
   // By value per GPU alone, without a proof of how good it is.
   if (!optimum) return p.answer(p.greedy(std::vector<double>(p.columns(), 0.0)));

@@ -6,7 +6,7 @@
 
 #include "planners/cluster/gpu_pools.hpp"
 #include "planners/cluster/snapshot.hpp"
-#include "planners/titan/titan.hpp"
+#include "planners/titan/titan_options.hpp"
 #include "planners/titan/tuning_tables.hpp"
 
 // From a snapshot to TITAN's program (titan_problem.hpp), and back from its columns to jobs and

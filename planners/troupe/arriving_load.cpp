@@ -10,7 +10,7 @@ namespace troupe::planners {
 // it. A job whose length is overstated (by its user, or by a wrong model) could make the load
 // arbitrarily large; the time since its arrival bounds its share.
 double arriving_load(const snapshot& s, const std::vector<gpu_pool>& pools,
-                     configuration_cache& tables) {
+                     configuration_cache& tables, known_arrivals& known) {
   if (s.arrivals.empty()) return 0;
   const double now_s = s.at_change().now_s;
   const double restart_s = s.cluster.settings.restart_s;
@@ -18,13 +18,19 @@ double arriving_load(const snapshot& s, const std::vector<gpu_pool>& pools,
   if (now_s <= first_s + restart_s) return 0;
   double gpus = 0, busy_s = 0;
   for (const auto& n : s.cluster.nodes) gpus += n.gpus;
-  for (const auto& a : s.arrivals) {
-    if (a.at_s <= first_s + restart_s || a.at_s > now_s || !a.plans || a.plans->empty()) continue;
+  const auto cluster_s = [&](const arrival& a) -> double {
+    if (!a.plans || a.plans->empty()) return 0;
     const auto& table = tables.of(s.cluster, pools, a);
-    if (table.cluster_samples_per_s <= 0) continue;
+    if (table.cluster_samples_per_s <= 0) return 0;
     const double samples = static_cast<double>(a.spec->iterations) * a.spec->global_batch;
-    busy_s +=
-        std::min(samples / table.cluster_samples_per_s + restart_s / gpus, (now_s - a.at_s) / gpus);
+    return samples / table.cluster_samples_per_s + restart_s / gpus;
+  };
+  const auto as_known = [&](const arrival& a) {
+    return known_arrival{a.at_s, a.spec, a.plans, cluster_s(a)};
+  };
+  for (const auto& a : known.follow(s.arrivals, as_known)) {
+    if (a.cluster_s <= 0 || a.at_s <= first_s + restart_s || a.at_s > now_s) continue;
+    busy_s += std::min(a.cluster_s, (now_s - a.at_s) / gpus);
   }
   constexpr double min_share = 0.1;  // share of the GPUs that arriving jobs count on
   double held = 0;

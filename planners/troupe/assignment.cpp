@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory_resource>
 #include <numeric>
 #include <queue>
 #include <ranges>
 #include <span>
 #include <tuple>
 #include <unordered_set>
+#include <utility>
 
 #include "planners/plans/mixed_plan.hpp"
 #include "planners/policy/elastic_jobs.hpp"
@@ -29,17 +31,18 @@ struct service_rank {
   std::int32_t priority = 0;
   bool overdue = false;
   double work = 0;  // seconds of a GPU of the fastest type
+  job_id id = 0;
   const contender* who = nullptr;
 
   service_rank(const contender& x, double now_s, const troupe_options& o)
       : priority{x.job->spec->priority},
         overdue{is_overdue(x, now_s, o)},
         work{x.work()},
+        id{x.job->id},
         who{&x} {}
   /// Is it served later?
   bool operator<(const service_rank& b) const {
-    return std::tuple(priority, overdue, b.work, b.who->job->id) <
-           std::tuple(b.priority, b.overdue, work, who->job->id);
+    return std::tie(priority, overdue, b.work, b.id) < std::tie(b.priority, b.overdue, work, id);
   }
 };
 
@@ -51,60 +54,104 @@ struct run {
   std::uint32_t pool = 0, gpus = 0;
 };
 
+/// The memory of a decision's lists, which end with it; it keeps its size for the thread's next
+/// one. These lists are long, and malloc would sort its free pieces for each of them.
+class decision_memory {
+ public:
+  decision_memory() = default;
+  ~decision_memory() { kept() = std::move(bytes_); }
+  decision_memory(const decision_memory&) = delete;
+  decision_memory& operator=(const decision_memory&) = delete;
+
+  std::pmr::memory_resource* get() { return &lists_; }
+
+ private:
+  static constexpr std::size_t size = std::size_t{1} << 18;
+  static std::vector<std::byte>& kept() {
+    thread_local std::vector<std::byte> bytes;
+    return bytes;
+  }
+  static std::vector<std::byte> taken() {
+    auto bytes = std::exchange(kept(), {});
+    bytes.resize(size);
+    return bytes;
+  }
+  std::vector<std::byte> bytes_ = taken();
+  std::pmr::monotonic_buffer_resource lists_{bytes_.data(), bytes_.size()};
+};
+
+template <class T>
+using list = std::pmr::vector<T>;
+
 /// The facts that both assignments of a decision start from, by contender.
 class decision_facts {
  public:
   decision_facts(const cluster& c, const std::vector<contender>& contenders,
                  const std::vector<gpu_pool>& pools, const free_gpus& free, double now_s,
                  const troupe_options& o)
-      : first_{contenders.data()}, speeds_{relative_speeds(c)} {
+      : c_{c}, o_{o}, first_{contenders.data()}, speeds_{relative_speeds(c)} {
     ranks_.reserve(contenders.size());
-    begin_.reserve(contenders.size() + 1);
+    settling_.reserve(contenders.size());
+    begin_.assign(contenders.size(), not_made);
+    std::size_t options = 0;
     for (const auto& x : contenders) {
       ranks_.emplace_back(x, now_s, o);
       settling_.push_back(is_settling(c, x, now_s, o));
-      begin_.push_back(runs_.size());
-      const double start_s = restart_of(c, *x.job) * (x.runs() ? o.stop_cost : 1);
-      for (std::size_t i = 0; i < x.options().size(); ++i) {
-        const auto& option = x.options()[i];
-        const bool unchanged = x.runs() && i == x.present;
-        runs_.push_back(
-            {x.samples_left / option.how.samples_per_s + (unchanged ? x.start_left_s : start_s),
-             option.weight, option.pool, option.gpus});
-      }
+      options += x.table->figures.size();
     }
-    begin_.push_back(runs_.size());
+    runs_.reserve(options);  // spans of it stay valid
     rooms_.reserve(pools.size());
     for (const auto& p : pools) rooms_.emplace_back(p, free);
     releases_.resize(pools.size());
     for (const auto& x : contenders)
       if (x.present && x.assumed_work == 0) {
-        const auto& r = runs(x)[*x.present];
-        releases_[r.pool].add(r.time_s, r.gpus);
+        const auto& f = x.table->figures[*x.present];
+        releases_[f.pool].add(x.samples_left_on(f.guess) / f.samples_per_s + x.start_left_s, f.gpus);
       }
     for (auto& r : releases_) r.sort();
   }
 
   std::size_t index(const contender& x) const { return static_cast<std::size_t>(&x - first_); }
   std::size_t contenders() const { return ranks_.size(); }
-  const std::vector<service_rank>& ranks() const { return ranks_; }
+  const list<service_rank>& ranks() const { return ranks_; }
+  std::pmr::memory_resource* memory() const { return memory_.get(); }
   bool is_settling_now(const contender& x) const { return settling_[index(x)]; }
   bool is_overdue_now(const contender& x) const { return ranks_[index(x)].overdue; }
-  /// Its options' runs, in their order.
+  /// Its options' runs, in their order. Made when they are first asked for: nobody asks for those
+  /// of jobs that are left alone, and of those that wait when the GPUs are gone.
   std::span<const run> runs(const contender& x) const {
-    const auto i = index(x);
-    return std::span{runs_}.subspan(begin_[i], begin_[i + 1] - begin_[i]);
+    auto& begin = begin_[index(x)];
+    if (begin == not_made) begin = add_runs(x);
+    return std::span{runs_}.subspan(begin, x.table->figures.size());
   }
   const std::vector<pool_capacity>& rooms() const { return rooms_; }
   const std::vector<release_times>& releases() const { return releases_; }
   const std::vector<double>& speeds() const { return speeds_; }
 
  private:
+  std::size_t add_runs(const contender& x) const {
+    const auto begin = runs_.size();
+    const double start_s = restart_of(c_, *x.job) * (x.runs() ? o_.stop_cost : 1);
+    for (const auto& f : x.table->figures)
+      runs_.push_back(
+          {x.samples_left_on(f.guess) / f.samples_per_s + start_s, f.weight, f.pool, f.gpus});
+    if (x.runs() && x.present) {
+      const auto& f = x.table->figures[*x.present];
+      runs_[begin + *x.present].time_s =
+          x.samples_left_on(f.guess) / f.samples_per_s + x.start_left_s;
+    }
+    return begin;
+  }
+
+  const cluster& c_;
+  const troupe_options& o_;
   const contender* first_;
-  std::vector<service_rank> ranks_;
-  std::vector<bool> settling_;
-  std::vector<run> runs_;           // of all contenders
-  std::vector<std::size_t> begin_;  // of each contender's
+  mutable decision_memory memory_;
+  list<service_rank> ranks_{memory()};
+  list<char> settling_{memory()};
+  static constexpr auto not_made = std::numeric_limits<std::size_t>::max();
+  mutable list<run> runs_{memory()};
+  mutable list<std::size_t> begin_{memory()};  // of each contender's
   std::vector<pool_capacity> rooms_;
   std::vector<release_times> releases_;  // by pool; ends of unknown lengths are not known
   std::vector<double> speeds_;           // by GPU type
@@ -114,7 +161,7 @@ class decision_facts {
 /// read: GPUs are gone long before a long queue is.
 class service_order {
  public:
-  explicit service_order(std::vector<service_rank> all) : all_{std::move(all)} {
+  explicit service_order(const decision_facts& facts) : all_{facts.ranks(), facts.memory()} {
     std::make_heap(all_.begin(), all_.end());
     heap_size_ = all_.size();
   }
@@ -131,7 +178,7 @@ class service_order {
   }
 
  private:
-  std::vector<service_rank> all_;
+  list<service_rank> all_;
   std::size_t heap_size_ = 0;  // elements behind it are sorted, the first job last
 };
 
@@ -160,7 +207,8 @@ class assigner {
                                waiting_prices behind, bool keep) && {
     pinned_.assign(contenders.size(), false);
     out_.reserve(contenders.size());
-    std::vector<service_rank> settling;
+    list<service_rank> settling{facts_.memory()};
+    settling.reserve(contenders.size());
     for (const auto& rank : facts_.ranks())
       if (rank.who->runs() && (keep || facts_.is_settling_now(*rank.who))) settling.push_back(rank);
     if (!keep) std::sort(settling.rbegin(), settling.rend());  // else there is room for all
@@ -220,8 +268,9 @@ class assigner {
     const auto runs = facts_.runs(x);
     for (std::size_t i = 0; i < runs.size(); ++i) {
       const auto& r = runs[i];
+      if (!room_[r.pool].fits(r.gpus)) continue;
       const double cost = costs_.of_run(r.time_s, r.weight, prices_[r.pool]);
-      if (cost < best && room_[r.pool].fits(r.gpus)) {
+      if (cost < best) {
         best = cost;
         chosen = i;
       }
@@ -335,29 +384,31 @@ class assigner {
     if (!a.option || facts_.is_settling_now(*a.who)) return {};
     const auto runs = facts_.runs(*a.who);
     const auto& present = runs[*a.option];
+    const auto largest = room_[present.pool].largest_without(present.gpus);
     const double now = costs_.of_run(present.time_s, present.weight, 0);
     std::optional<change> best;
     for (std::size_t i = 0; i < runs.size(); ++i) {
-      const double saved = now - costs_.of_run(runs[i].time_s, runs[i].weight, 0);
-      if (i == *a.option || saved <= o_.min_saving * now) continue;
-      const double more = std::max(runs[i].weight - present.weight, 1e-3);
-      if (best && saved / more <= best->saving) continue;
-      if (fits_instead(present, runs[i])) best = change{saved / more, who, i};
+      const auto& r = runs[i];
+      if (i == *a.option) continue;
+      if (r.pool == present.pool ? r.gpus > largest : !room_[r.pool].fits(r.gpus)) continue;
+      const double saved = now - costs_.of_run(r.time_s, r.weight, 0);
+      if (saved <= o_.min_saving * now) continue;
+      const double more = std::max(r.weight - present.weight, 1e-3);
+      if (!best || saved / more > best->saving) best = change{saved / more, who, i};
     }
     return best;
   }
 
   bool fits_instead(const run& present, const run& next) const {
-    if (present.pool != next.pool) return room_[next.pool].fits(next.gpus);
-    auto& room = room_[next.pool];
-    room.give_back(present.gpus);
-    const bool fits = room.fits(next.gpus);
-    room.take(present.gpus);
-    return fits;
+    const auto& room = room_[next.pool];
+    return present.pool == next.pool ? next.gpus <= room.largest_without(present.gpus)
+                                     : room.fits(next.gpus);
   }
 
-  std::priority_queue<change> best_changes() const {
-    std::priority_queue<change> changes;
+  using change_queue = std::priority_queue<change, list<change>>;
+
+  change_queue best_changes() const {
+    change_queue changes{std::less<change>{}, list<change>{facts_.memory()}};
     for (std::size_t i = 0; i < out_.size(); ++i)
       if (const auto x = best_change(i)) changes.push(*x);
     return changes;
@@ -393,7 +444,7 @@ class assigner {
   const decision_facts& facts_;
   const job_costs& costs_;
   const troupe_options& o_;
-  mutable std::vector<pool_capacity> room_;
+  std::vector<pool_capacity> room_;
   std::vector<double> prices_;          // of waiting, by pool, for the job that is being served
   std::vector<std::uint32_t> awaited_;  // GPUs that jobs wait for though they could start, by pool
   std::unordered_set<const configuration_table*> refused_;  // order never reaches an output
@@ -459,10 +510,10 @@ bool obeys_priority(const decision_facts& facts, const std::vector<assigned>& ke
 std::vector<assigned> assign(const cluster& c, const std::vector<gpu_pool>& pools,
                              const std::vector<contender>& contenders, const free_gpus& free,
                              double now_s, double load, const troupe_options& o) {
-  const auto weights = pool_weights(c, pools, free);
-  const job_costs costs{c, std::accumulate(weights.begin(), weights.end(), 0.0), load, o};
   const decision_facts facts{c, contenders, pools, free, now_s, o};
-  service_order order{facts.ranks()};
+  const auto weights = pool_weights(facts.speeds(), pools, free);
+  const job_costs costs{c, std::accumulate(weights.begin(), weights.end(), 0.0), load, o};
+  service_order order{facts};
   waiting_prices behind{weights};
   for (const auto& x : contenders) behind.add(x);
   const auto assigned_to = [&](bool keep) {

@@ -39,9 +39,17 @@ struct contender {
   double start_left_s = 0;             // until its present start ends
   std::optional<std::size_t> present;  // the option that it runs with, if it runs with one
   double assumed_work = 0;             // for programs of unknown length; all have the same
+  /// Measured over expected time of an iteration, where the expectation is a guess: in
+  /// samples_left, which it corrects for options that are guesses, too. 1: the estimate of the job
+  /// is wrong.
+  double guess_slowdown = 1;
 
   const std::vector<configuration>& options() const { return table->options; }
   bool runs() const { return !job->where.empty(); }
+  /// Samples left as they count for the samples_per_s of an option, which is a guess or not.
+  double samples_left_on(bool guess) const {
+    return guess ? samples_left : samples_left / guess_slowdown;
+  }
   /// The work left, in seconds of a GPU of the fastest type, by its most efficient configuration.
   double work() const {
     return assumed_work > 0 ? assumed_work : samples_left * table->sample_cost;

@@ -8,6 +8,7 @@
 
 #include "planners/cost/program_time.hpp"
 #include "planners/cost/stage_time.hpp"
+#include "planners/devices/guesses.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/user_request.hpp"
 #include "planners/policy/elastic_jobs.hpp"
@@ -33,9 +34,12 @@ bool is_elastic(const job_spec& job) {
 }
 
 std::vector<double> relative_speeds(const cluster& c) {
-  double fastest = 0;
+  std::vector<bool> has_nodes(c.gpus.size());
   for (const auto& n : c.nodes)
-    if (n.gpus > 0) fastest = std::max(fastest, flops_s(c.gpus[n.gpu]));
+    if (n.gpus > 0) has_nodes[n.gpu] = true;
+  double fastest = 0;
+  for (gpu_index g = 0; g < c.gpus.size(); ++g)
+    if (has_nodes[g]) fastest = std::max(fastest, flops_s(c.gpus[g]));
   std::vector<double> speeds;
   for (const auto& g : c.gpus) speeds.push_back(fastest > 0 ? flops_s(g) / fastest : 1);
   return speeds;
@@ -97,6 +101,7 @@ std::vector<configuration> configurations_in(const cluster& c, const std::vector
   const auto& job = *j.spec;
   const auto max = max_of_type(c, job, pools[p].gpu);
   const program_speeds speeds{c, j};
+  const bool guess = rests_on_guess(job, c.gpus[pools[p].gpu]);
   double best = 0;
   std::vector<configuration> out;
   for (const auto gpus : counts_of(pools[p])) {
@@ -106,7 +111,7 @@ std::vector<configuration> configurations_in(const cluster& c, const std::vector
     if (stages && (!how || stages->samples_per_s > how->samples_per_s)) how = std::move(stages);
     if (!how || !(how->samples_per_s >= best * min_gain)) continue;
     best = how->samples_per_s;
-    out.push_back({p, std::move(*how), speed * gpus, gpus});
+    out.push_back({p, std::move(*how), speed * gpus, gpus, guess});
   }
   return out;
 }
@@ -150,20 +155,39 @@ double fastest(const std::vector<configuration>& options, const job_view& j) {
 
 }  // namespace
 
+void set_options(configuration_table& table, std::vector<configuration> options) {
+  table.figures.clear();
+  table.pools.clear();
+  for (const auto& o : options) {
+    table.figures.push_back({o.how.samples_per_s, o.weight, o.pool, o.gpus, o.guess});
+    if (table.pools.empty() || table.pools.back() != o.pool) table.pools.push_back(o.pool);
+  }
+  table.options = std::move(options);
+}
+
 // Entries are keyed by the address of a list of plans. The entry holds the list, so that its
 // address is not used again; one that only the cache holds belongs to jobs that are gone.
-void configuration_cache::prepare(const cluster& c) {
-  if (!(cluster_ == c)) {
+bool configuration_cache::prepare(const snapshot& s) {
+  const auto& c = s.cluster;
+  const bool known = shared_ && shared_ == s.shared_cluster && shared_.get() == &c;
+  const bool other = !known && !(cluster_ == c);
+  if (other) {
     entries_.clear();
     cluster_ = c;
+    pools_ = planners::pools_of(c, idle_index{c});
+    pool_of_.assign(c.nodes.size(), static_cast<std::uint32_t>(pools_.size()));
+    for (std::uint32_t p = 0; p < pools_.size(); ++p)
+      for (const auto n : pools_[p].nodes) pool_of_[n] = p;
   }
+  shared_ = s.shared_cluster;
   if (entries_.size() > largest_cache)
     std::erase_if(entries_, [](const auto& e) { return e.second->plans.use_count() == 1; });
+  return other;
 }
 
 const configuration_table& configuration_cache::of(const cluster& c,
                                                    const std::vector<gpu_pool>& pools,
-                                                   const arrival& a) {
+                                                   const recent_arrival& a) {
   if (const auto at = entries_.find({a.plans.get(), 0}); at != entries_.end())
     return at->second->table;
   job_view j;
@@ -179,10 +203,7 @@ const configuration_table& configuration_cache::of(const cluster& c,
   if (!e) {
     e = std::make_unique<entry>();
     e->plans = j.plans;
-    e->table.options = configurations_of(c, pools, j);
-    for (const auto& o : e->table.options)  // in the order of their pools
-      if (e->table.pools.empty() || e->table.pools.back() != o.pool)
-        e->table.pools.push_back(o.pool);
+    set_options(e->table, configurations_of(c, pools, j));
     e->table.sample_cost = sample_cost(e->table.options, j);
     e->table.fastest_samples_per_s = fastest(e->table.options, j);
     e->table.efficient_weight = 1;

@@ -12,9 +12,6 @@
 
 namespace troupe::planners {
 
-inline constexpr double min_gain =
-    1.005;  // speed of a larger count of GPUs over that of a smaller one
-
 // The choices of a job under policy troupe (docs/planners/troupe.md, "Configurations").
 
 /// One way to run a job: a number of GPUs of one pool, with the split that is fastest there.
@@ -23,13 +20,14 @@ struct configuration {
   plan how;                // bytes_per_gpu: what it needs; samples_per_s: on GPUs packed tightly
   double weight = 0;       // see weight_of()
   std::uint32_t gpus = 0;  // how.gpus(), which counts those of all stages
+  bool guess = false;      // samples_per_s rests on one (planners/devices/guesses.hpp)
 };
 
 /// A training whose user left its shape open, and which can continue on other GPUs: it gets
 /// configurations as simulated work does.
 bool is_elastic(const job_spec& job);
 
-/// Speed of each GPU type over that of the cluster's fastest.
+/// Speed of each GPU type over that of the cluster's fastest, of which a node has GPUs.
 std::vector<double> relative_speeds(const cluster& c);
 
 /// Weight of an allocation, by these speeds: the number of GPUs of the cluster's fastest type that
@@ -49,10 +47,18 @@ double worth(const job_spec& job, const plan& how);
 std::vector<configuration> configurations_of(const cluster& c, const std::vector<gpu_pool>& pools,
                                              const job_view& j);
 
+/// The figures of a configuration that every decision reads, apart from its plan.
+struct configuration_figures {
+  double samples_per_s = 0, weight = 0;
+  std::uint32_t pool = 0, gpus = 0;
+  bool guess = false;
+};
+
 /// The configurations of alike jobs, with the figures that decisions need of them.
 struct configuration_table {
-  std::vector<configuration> options;  // configurations_of()
-  std::vector<std::uint32_t> pools;    // those of the options, each once
+  std::vector<configuration> options;          // configurations_of()
+  std::vector<configuration_figures> figures;  // of the options, in their order
+  std::vector<std::uint32_t> pools;            // those of the options, each once
   /// Seconds of a GPU of the fastest type that a sample costs at best; of a job without options by
   /// the plans it has.
   double sample_cost = 0;
@@ -63,19 +69,27 @@ struct configuration_table {
   double cluster_samples_per_s = 0;
 };
 
+/// Sets the options, pool by pool, and what is derived from each.
+void set_options(configuration_table& table, std::vector<configuration> options);
+
 /// Remembers the tables of jobs whose plans are one list, which are alike. Nothing that it answers
 /// depends on what it was asked before.
 class configuration_cache {
  public:
   /// To be called before a decision: forgets the tables of another cluster, and of jobs that are
-  /// gone.
-  void prepare(const cluster& c);
-  /// Stays true until prepare().
+  /// gone. True: the cluster is another one.
+  bool prepare(const snapshot& s);
+  /// Those of prepare()'s cluster, as if no GPU were held; with the next, valid until then.
+  const std::vector<gpu_pool>& pools() const { return pools_; }
+  /// The pool of each node's GPUs; of a node that has none, as one that was removed, the number of
+  /// pools.
+  const std::vector<std::uint32_t>& pools_of_nodes() const { return pool_of_; }
+  /// Stays true until prepare(), and longer while somebody holds the plans.
   const configuration_table& of(const cluster& c, const std::vector<gpu_pool>& pools,
                                 const job_view& j);
   /// The same of a job that has never run.
   const configuration_table& of(const cluster& c, const std::vector<gpu_pool>& pools,
-                                const arrival& a);
+                                const recent_arrival& a);
 
  private:
   struct key {
@@ -93,7 +107,10 @@ class configuration_cache {
     configuration_table table;
   };
 
+  std::shared_ptr<const cluster> shared_;  // null: the last snapshot's was not shared
   cluster cluster_;
+  std::vector<gpu_pool> pools_;
+  std::vector<std::uint32_t> pool_of_;
   std::unordered_map<key, std::unique_ptr<entry>, hash> entries_;  // order never reaches an output
 };
 

@@ -7,7 +7,6 @@
 #include "planners/cost/plan_time.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/policy/adaptive_plan.hpp"
-#include "planners/troupe/configurations.hpp"
 
 namespace troupe::planners {
 

@@ -14,6 +14,9 @@ namespace troupe::planners {
 
 // The pipelines among a job's configurations (docs/planners/troupe.md, "Configurations").
 
+/// Speed of a larger count of GPUs over that of a smaller one.
+inline constexpr double min_gain = 1.005;
+
 /// The fastest even pipelines (planners/policy/adaptive_plan.hpp) of simulated work on each kind
 /// of pool and count, the fewest GPUs first. A count that is not at least 0.5 % faster than a
 /// smaller one of the same pool is left out, and so is everything beyond four of these in a row. A

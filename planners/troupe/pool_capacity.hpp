@@ -16,7 +16,11 @@ class pool_capacity {
  public:
   pool_capacity(const gpu_pool& p, const free_gpus& free);
 
-  bool fits(std::uint32_t gpus) const;
+  bool fits(std::uint32_t gpus) const { return gpus <= largest_; }
+  /// The largest count that fits, and with it all smaller ones.
+  std::uint32_t largest() const { return largest_; }
+  /// The same if these GPUs had not been taken.
+  std::uint32_t largest_without(std::uint32_t gpus) const;
   void take(std::uint32_t gpus) { add(gpus, 1); }
   void give_back(std::uint32_t gpus) { add(gpus, -1); }
   std::uint32_t free() const { return static_cast<std::uint32_t>(left_.front()); }
@@ -27,12 +31,13 @@ class pool_capacity {
 
  private:
   void add(std::uint32_t gpus, int sign);
-  std::size_t classes_for(std::uint32_t gpus) const;
+  std::int32_t blocks_of(std::uint32_t gpus, std::size_t k) const;
 
-  // A class a size: 1, 2, 4, ... GPUs within a node, and a whole node. left_: how many blocks of
+  // A class k a size: 1, 2, 4, ... GPUs within a node, and a whole node. left_: how many blocks of
   // that size are left for counts that are at least as large.
-  std::vector<std::uint32_t> size_;
-  std::vector<std::int64_t> left_, taken_;
+  std::vector<std::uint32_t> size_, of_node_;  // of_node_: how many of them a node has
+  std::vector<std::int32_t> left_, taken_;
+  std::uint32_t largest_ = 0;  // fits() is asked for every option of every job
 };
 
 /// When the GPUs of a pool become free that running jobs hold (rule 2). REQUIRES for until_s():

@@ -42,8 +42,9 @@ std::string why_assigned(const cluster& c, const assigned& a) {
                        of_nodes(c, a.mixed->where), behind_text(a));
   if (!a.option)
     return fmt::format("gets {}, because no GPUs of one kind hold it", of_nodes(c, a.mixed->where));
-  const auto& how = x.options()[*a.option].how;
-  const double new_s = x.samples_left / how.samples_per_s + restart_of(c, *x.job);
+  const auto& option = x.options()[*a.option];
+  const auto& how = option.how;
+  const double new_s = x.samples_left_on(option.guess) / how.samples_per_s + restart_of(c, *x.job);
   if (!runs)
     return fmt::format("starts on {}, the best of {} configurations: {}; {}", gpus_text(c, how),
                        x.options().size(),

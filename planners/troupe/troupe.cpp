@@ -7,6 +7,7 @@
 
 #include "planners/cluster/queue_order.hpp"
 #include "planners/cost/plan_time.hpp"
+#include "planners/devices/guesses.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/exact_gpus.hpp"
 #include "planners/policy/elastic_jobs.hpp"
@@ -14,6 +15,7 @@
 #include "planners/policy/progress.hpp"
 #include "planners/troupe/arriving_load.hpp"
 #include "planners/troupe/fixed_trainings.hpp"
+#include "planners/troupe/known_jobs.hpp"
 #include "planners/troupe/pipelined_plans.hpp"
 #include "planners/troupe/reasons.hpp"
 #include "planners/troupe/troupe.hpp"
@@ -28,26 +30,18 @@ bool same_shape(const plan& a, const plan& b) {
          a.pipeline_parallel == b.pipeline_parallel && a.stages.size() == b.stages.size();
 }
 
-/// The pool of each node's GPUs; of a node that has none, as one that was removed, the number of
-/// pools.
-std::vector<std::uint32_t> pools_of_nodes(const cluster& c, const std::vector<gpu_pool>& pools) {
-  std::vector<std::uint32_t> pool_of(c.nodes.size(), static_cast<std::uint32_t>(pools.size()));
-  for (std::uint32_t p = 0; p < pools.size(); ++p)
-    for (const auto n : pools[p].nodes) pool_of[n] = p;
-  return pool_of;
-}
-
 /// The option that a running job has: same pool, number of GPUs and split. None for GPUs of several
 /// pools, or for a split that is no longer the fastest.
-std::optional<std::size_t> present_option(const std::vector<configuration>& options,
+std::optional<std::size_t> present_option(const configuration_table& table,
                                           const std::vector<std::uint32_t>& pool_of,
                                           const job_view& j) {
   const auto pool = pool_of[j.where.front().node];
   if (std::ranges::any_of(j.where, [&](const auto& share) { return pool_of[share.node] != pool; }))
     return {};
   const auto gpus = total_gpus(j.where);
-  for (std::size_t i = 0; i < options.size(); ++i)
-    if (options[i].pool == pool && options[i].gpus == gpus && same_shape(options[i].how, j.how))
+  for (std::size_t i = 0; i < table.figures.size(); ++i)
+    if (const auto& o = table.figures[i];
+        o.gpus == gpus && o.pool == pool && same_shape(table.options[i].how, j.how))
       return i;
   return {};
 }
@@ -155,17 +149,15 @@ class troupe_policy : public queue_policy {
 
   std::vector<decision> decide(const snapshot& s, random_source&) const override {
     std::vector<decision> out;
-    cache_.prepare(s.cluster);
-    const auto pools = pools_of(s.cluster, s.idle);
+    prepare(s);
+    const auto& pools = cache_.pools();
     job_views trainings;
-    for (const auto& [id, j] : s.waiting)
-      if (is_fixed(s.cluster, pools, j)) trainings.emplace(id, j);
-    const auto contenders = contenders_of(s, pools, out);
+    const auto contenders = contenders_of(s, out, &trainings);
     free_gpus free{s.cluster, s.idle};
     for (const auto& x : contenders) free.give_back(x.job->where);
     std::vector<decision> starts;
     start_fixed_trainings(s, trainings, contenders, options_, free, starts);
-    const double load = arriving_load(s, pools, cache_);
+    const double load = arriving_load(s, pools, cache_, arrivals_);
     auto all = assign(s.cluster, pools, contenders, free, s.now_s, load, options_);
     if (starts.empty() && std::ranges::all_of(all, stays)) return out;  // mostly
     place(s.cluster, pools, std::move(all), std::move(free), out, starts);
@@ -188,12 +180,11 @@ class troupe_policy : public queue_policy {
 
  private:
   reason why_waits(const snapshot& s, const job_view& j) const override {
-    cache_.prepare(s.cluster);
-    const auto pools = pools_of(s.cluster, s.idle);
-    if (is_fixed(s.cluster, pools, j)) return why_training_waits(s, j);
+    prepare(s);
+    if (is_fixed(s.cluster, j)) return why_training_waits(s, j);
     if (auto never = why_never(j)) return std::move(*never);
     std::vector<decision> ignored;
-    const auto all = contenders_of(s, pools, ignored);
+    const auto all = contenders_of(s, ignored);
     const auto mine = std::ranges::find(all, j.id, [](const contender& x) { return x.job->id; });
     if (mine == all.end()) return {kind::insufficient, "waits for its turn"};
     const auto rank = [&](const contender& x) {
@@ -227,44 +218,70 @@ class troupe_policy : public queue_policy {
   /// Trainings that are not elastic, and simulated work whose limits only stages of several GPU
   /// types meet: start_fixed_trainings places them, and they run to their end. So do programs of
   /// the user's own that are not elastic, which might start over when they are stopped.
-  bool is_fixed(const cluster& c, const std::vector<gpu_pool>& pools, const job_view& j) const {
+  bool is_fixed(const cluster& c, const job_view& j) const {
     if (is_pipeline_job(*j.spec) && !is_elastic(*j.spec)) return true;
-    return j.training && (!j.plans || cache_.of(c, pools, j).options.empty());
+    return j.training && (!j.plans || cache_.of(c, cache_.pools(), j).options.empty());
   }
 
-  std::vector<contender> contenders_of(const snapshot& s, const std::vector<gpu_pool>& pools,
-                                       std::vector<decision>& out) const {
-    std::vector<const job_view*> jobs;
-    for (const auto& [id, j] : s.running)
-      if (may_change(j) && !is_fixed(s.cluster, pools, j)) jobs.push_back(&j);
-    for (const auto& [id, j] : s.waiting) {
-      if (is_fixed(s.cluster, pools, j)) continue;
-      if (auto never = why_never(j))
-        out.push_back(give_up(id, std::move(*never)));
-      else
-        jobs.push_back(&j);
-    }
-    return to_contenders(s, pools, jobs);
+  void prepare(const snapshot& s) const {
+    if (!cache_.prepare(s)) return;
+    running_.clear();
+    waiting_.clear();
+    arrivals_.clear();
   }
 
-  std::vector<contender> to_contenders(const snapshot& s, const std::vector<gpu_pool>& pools,
-                                       const std::vector<const job_view*>& jobs) const {
+  /// See contender. GPUs of types that were measured alike with guessed ones say that it is the job
+  /// that is slower than expected.
+  static double guess_slowdown(const cluster& c, const job_view& j) {
+    const double slowdown = measured_slowdown(j);
+    if (slowdown == 1) return 1;
+    const bool guess = std::ranges::all_of(j.where, [&](const node_share& share) {
+      return rests_on_guess(*j.spec, c.gpu_of(share.node));
+    });
+    return guess ? slowdown : 1;
+  }
+
+  /// `fixed`: gets the waiting jobs that start_fixed_trainings places.
+  std::vector<contender> contenders_of(const snapshot& s, std::vector<decision>& out,
+                                       job_views* fixed = nullptr) const {
     const auto then = s.at_change();
-    const auto pool_of = pools_of_nodes(s.cluster, pools);
+    const auto as_known = [&](const job_view& j) {
+      known_job k{j};
+      k.fixed = is_fixed(s.cluster, j);
+      k.may_change = !k.fixed && may_change(j);
+      return k;
+    };
     std::vector<contender> contenders;
-    contenders.reserve(jobs.size());
-    for (const auto* job : jobs) {
-      const auto& j = *job;
-      auto& x = contenders.emplace_back();
-      x.job = job;
-      x.table = &cache_.of(s.cluster, pools, j);
-      x.samples_left = samples_left(then, j);
-      if (j.where.empty()) continue;
-      x.start_left_s = std::max(0.0, j.started_s + start_of(s.cluster, j) - then.now_s);
-      x.present = present_option(x.options(), pool_of, j);
+    contenders.reserve(s.running.size() + s.waiting.size());
+    auto known = running_.follow(s.running, as_known).begin();
+    for (const auto& [id, j] : s.running)
+      if (auto& k = *known++; k.may_change) contenders.push_back(contender_of(then, j, k));
+    known = waiting_.follow(s.waiting, as_known).begin();
+    for (const auto& [id, j] : s.waiting) {
+      auto& k = *known++;
+      if (k.fixed) {
+        if (fixed) fixed->emplace(id, j);
+      } else if (auto never = why_never(j)) {
+        out.push_back(give_up(id, std::move(*never)));
+      } else {
+        contenders.push_back(contender_of(then, j, k));
+      }
     }
     rank_unknown_lengths(contenders);
     return contenders;
+  }
+
+  contender contender_of(const snapshot& then, const job_view& j, known_job& k) const {
+    if (!k.table) k.table = &cache_.of(then.cluster, cache_.pools(), j);
+    contender x;
+    x.job = &j;
+    x.table = k.table;
+    x.samples_left = samples_left(then, j);
+    if (j.where.empty()) return x;
+    x.guess_slowdown = guess_slowdown(then.cluster, j);
+    x.start_left_s = std::max(0.0, j.started_s + start_of(then.cluster, j) - then.now_s);
+    x.present = present_option(*x.table, cache_.pools_of_nodes(), j);
+    return x;
   }
 
   // Counts become nodes, the largest first, and what differs from the present becomes decisions.
@@ -304,7 +321,10 @@ class troupe_policy : public queue_policy {
   }
 
   const troupe_options options_;
-  mutable configuration_cache cache_;  // memory of a pure function
+  // Memory of a pure function.
+  mutable configuration_cache cache_;
+  mutable known_jobs running_, waiting_;
+  mutable known_arrivals arrivals_;
 };
 
 }  // namespace

@@ -9,9 +9,8 @@
 
 namespace troupe::planners {
 
-std::vector<double> pool_weights(const cluster& c, const std::vector<gpu_pool>& pools,
-                                 const free_gpus& free) {
-  const auto speeds = relative_speeds(c);
+std::vector<double> pool_weights(const std::vector<double>& speeds,
+                                 const std::vector<gpu_pool>& pools, const free_gpus& free) {
   std::vector<double> weights;
   for (const auto& p : pools) {
     double weight = 0;
@@ -37,7 +36,7 @@ double waiting_prices::highest() const {
 double waiting_prices::lowest(const contender& x) const {
   if (x.options().empty()) return highest();
   double price = std::numeric_limits<double>::infinity();
-  for (const auto& o : x.options()) price = std::min(price, in(o.pool));
+  for (const auto p : x.table->pools) price = std::min(price, in(p));
   return price;
 }
 

@@ -12,10 +12,9 @@
 
 namespace troupe::planners {
 
-/// Weight of the GPUs that can be handed out, by pool: each one's speed over that of the cluster's
-/// fastest type.
-std::vector<double> pool_weights(const cluster& c, const std::vector<gpu_pool>& pools,
-                                 const free_gpus& free);
+/// Weight of the GPUs that can be handed out, by pool. `speeds`: relative_speeds().
+std::vector<double> pool_weights(const std::vector<double>& speeds,
+                                 const std::vector<gpu_pool>& pools, const free_gpus& free);
 
 /// Seconds that the jobs of a queue wait longer, together, for a second of a GPU of the fastest
 /// type, by pool: 1 / G for each job, where G is the weight of the pools that the job can use, and

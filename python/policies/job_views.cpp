@@ -27,7 +27,20 @@ auto progress(F of) {
   return [of](const view<job_view>& j) { return of(j.of->now(), *j); };
 }
 
+/// The index of a GPU type is one of the cluster's `gpu_types`.
+void define_stage(py::module_& m) {
+  py::class_<view<plan_stage>>(m, "Stage")
+      .def_property_readonly("first", get(&plan_stage::first))
+      .def_property_readonly("count", get(&plan_stage::count))
+      .def_property_readonly("tensor_parallel", get(&plan_stage::tensor_parallel))
+      .def_property_readonly("gpu", get(&plan_stage::gpu))
+      .def_property_readonly("bytes_per_gpu", get(&plan_stage::bytes_per_gpu));
+  py::class_<views<plan_stage>> stages(m, "Stages");
+  as_sequence(stages);
+}
+
 void define_plan(py::module_& m) {
+  define_stage(m);
   py::class_<view<plan>>(m, "Plan")
       .def_property_readonly("gpus", [](const view<plan>& p) { return p->gpus(); })
       .def_property_readonly("data_parallel", get(&plan::data_parallel))
@@ -37,6 +50,13 @@ void define_plan(py::module_& m) {
       .def_property_readonly("samples_per_s", get(&plan::samples_per_s))
       .def_property_readonly("cost_per_hour", get(&plan::cost_per_hour))
       .def_property_readonly("gpu_types", get(&plan::gpu_types))
+      .def_property_readonly("tensor_in_node", get(&plan::tensor_in_node))
+      .def_property_readonly("microbatches", get(&plan::microbatches))
+      .def_property_readonly("rows", get(&plan::rows))
+      .def_property_readonly("stages",
+                             [](const view<plan>& p) {
+                               return views<plan_stage>{p.of, &p->stages};
+                             })
       .def("__repr__",
            [](const view<plan>& p) { return "<Plan on " + std::to_string(p->gpus()) + " GPUs>"; });
   py::class_<views<plan>> plans(m, "Plans");

@@ -11,6 +11,7 @@
 #include "planners/plans/fits.hpp"
 #include "planners/plans/has.hpp"
 #include "planners/plans/marp.hpp"
+#include "planners/plans/places.hpp"
 #include "planners/policy/elastic_jobs.hpp"
 #include "python/policies/sequences.hpp"
 

@@ -16,8 +16,8 @@ def describe(path, arguments=None, seed=1):
     """The description, as JSON has it; `refusals` is empty unless something cannot be run. Raises ProgramError or
     LayerError for a file without a model, Missing without PyTorch."""
     import_torch()
-    from troupe.description import Description
-    from troupe.model_file import Program
+    from troupe.layers.description import Description
+    from troupe.layers.model_file import Program
 
     return Description(Program(path, arguments), seed).found
 

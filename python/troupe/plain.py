@@ -23,9 +23,9 @@ def main(arguments=None):
 
 def _train(o):
     configure_torch(o.threads, deterministic=o.device == "cpu")
-    from troupe import checkpoint
-    from troupe.model_file import Program
-    from troupe.stage import Stage
+    from troupe.layers import checkpoint
+    from troupe.layers.model_file import Program
+    from troupe.layers.stage import Stage
 
     if o.microbatches < 1 or o.global_batch < 1 or o.global_batch % o.microbatches:
         raise ProgramError(f"found {o.microbatches} micro-batches of a global batch of {o.global_batch}, expected a divisor")

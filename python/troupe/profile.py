@@ -17,18 +17,22 @@ from troupe.torch_settings import configure_torch
 _equal_in_a_row = 3
 
 
-def profile(path, arguments=None, rows=(1,), rounds=9, device="cpu", seed=1):
-    """The description with `points`, one for each of `rows`; without points if something is refused."""
-    from troupe.description import Description
-    from troupe.model_file import Program
-    from troupe.timing import Timing
+def profile(path, arguments=None, rows=(1,), rounds=9, device="cpu", seed=1, after_round=None):
+    """The description with `points`, one for each of `rows`; without points if something is refused.
+    after_round(done, all) is called after each round."""
+    from troupe.layers.description import Description
+    from troupe.layers.model_file import Program
+    from troupe.layers.timing import Timing
 
     program = Program(path, arguments)
     found = Description(program, seed).found
     if not found["refusals"]:
         timing = Timing(program, chosen_layers(found, rows, device), seed, rows, device)
-        for _ in range(max(rounds, 3)):
+        rounds = max(rounds, 3)
+        for done in range(rounds):
             timing.round()
+            if after_round:
+                after_round(done + 1, rounds)
         found["points"] = timing.points([x["same_as"] for x in found["layers"]])
     return found
 
@@ -74,9 +78,9 @@ def _others(options, count):
 def _keep_company(options):
     import threading
 
-    from troupe.description import Description
-    from troupe.model_file import Program
-    from troupe.timing import Timing
+    from troupe.layers.description import Description
+    from troupe.layers.model_file import Program
+    from troupe.layers.timing import Timing
 
     program = Program(options.program, options.arguments)
     found, rows = Description(program, 1).found, options.rows[-1:]
@@ -119,7 +123,9 @@ def main(arguments=None):
             _keep_company(o)
             return 0
         others = _others(o, o.busy - 1)
-        found = profile(o.program, o.arguments, o.rows, o.rounds, o.device)
+        # `troupe profile` reads these lines for its progress.
+        say = (lambda done, rounds: print(f"round {done} of {rounds}", flush=True)) if o.out else None
+        found = profile(o.program, o.arguments, o.rows, o.rounds, o.device, after_round=say)
     except Error as error:
         found = {"refusals": [str(error)]}
     finally:

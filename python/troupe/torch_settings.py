@@ -4,7 +4,7 @@ import ctypes
 import os
 import sys
 
-from .errors import Missing
+from troupe.errors import Missing
 
 _trim_threshold, _mmap_threshold = -1, -3  # of mallopt()
 

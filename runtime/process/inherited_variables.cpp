@@ -20,7 +20,7 @@ constexpr std::array<std::string_view, 25> prefixes{
     // Horovod
     "HOROVOD_GLOO_"};
 
-constexpr std::array<std::string_view, 15> names{
+constexpr std::array<std::string_view, 15> single_names{
     "MPI_LOCALRANKID",    "MPI_LOCALNRANKS",    "GROUP_RANK",         "GROUP_WORLD_SIZE",
     "ROLE_RANK",          "ROLE_WORLD_SIZE",    "ROLE_NAME",          "PE_HOSTFILE",
     "HOROVOD_RANK",       "HOROVOD_SIZE",       "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE",
@@ -58,7 +58,7 @@ bool has(const List& all, std::string_view name) {
 bool belongs_to_another_job(std::string_view name) {
   // Which of this machine's GPUs its programs may have is this machine's matter.
   if (name == "CUDA_VISIBLE_DEVICES") return false;
-  return has(launch_variables, name) || has(of_jobs, name) || has(names, name) ||
+  return has(launch_variables, name) || has(of_jobs, name) || has(single_names, name) ||
          std::ranges::any_of(prefixes, [&](auto p) { return name.starts_with(p); });
 }
 

@@ -31,8 +31,8 @@ namespace {
 // and how many connections it has. Then the measuring side sends pieces: their length in eight
 // bytes, little-endian, and so many bytes; the other side answers each with the same eight bytes. A
 // length of 0 ends the connection. Everything is checked: the port is open to whoever reaches it.
-constexpr std::string_view line = "troupe profile --links 1\n";
-constexpr std::size_t greeting_bytes = line.size() + 8 + 4;
+constexpr std::string_view greeting_line = "troupe profile --links 1\n";
+constexpr std::size_t greeting_bytes = greeting_line.size() + 8 + 4;
 constexpr std::uint64_t max_piece = std::uint64_t{1} << 30;
 constexpr std::uint64_t first_bytes = 64 << 10, last_bytes = 64 << 20;
 constexpr int rounds = 5;
@@ -61,25 +61,25 @@ T get(const char* at) {
 
 std::array<char, greeting_bytes> bytes_of(std::uint64_t number, std::uint32_t flows) {
   std::array<char, greeting_bytes> out{};
-  std::ranges::copy(line, out.begin());
-  put(out.data() + line.size(), number);
-  put(out.data() + line.size() + 8, flows);
+  std::ranges::copy(greeting_line, out.begin());
+  put(out.data() + greeting_line.size(), number);
+  put(out.data() + greeting_line.size() + 8, flows);
   return out;
 }
 
 /// Its number and flows; nothing: it is another protocol's.
 std::optional<std::pair<std::uint64_t, std::uint32_t>> greeting_of(
     const std::array<char, greeting_bytes>& in) {
-  if (std::string_view{in.data(), line.size()} != line) return {};
-  const auto flows = get<std::uint32_t>(in.data() + line.size() + 8);
+  if (std::string_view{in.data(), greeting_line.size()} != greeting_line) return {};
+  const auto flows = get<std::uint32_t>(in.data() + greeting_line.size() + 8);
   if (flows < 1 || flows > max_link_flows) return {};
-  return std::pair{get<std::uint64_t>(in.data() + line.size()), flows};
+  return std::pair{get<std::uint64_t>(in.data() + greeting_line.size()), flows};
 }
 
-/// A non-blocking connection. False: the other side is silent for link_answer_s, or gone.
+/// A non-blocking connection. False: the other side is silent for `answer_s`, or gone.
 class connection {
  public:
-  explicit connection(descriptor fd) : fd_{std::move(fd)} {
+  connection(descriptor fd, double answer_s) : fd_{std::move(fd)}, answer_s_{answer_s} {
     const int on = 1;
     ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     ::fcntl(fd_, F_SETFL, ::fcntl(fd_, F_GETFL) | O_NONBLOCK);
@@ -91,7 +91,10 @@ class connection {
       if (n > 0) {
         bytes += n;
         size -= static_cast<std::size_t>(n);
-      } else if (!is_worth_waiting() || !wait(POLLOUT)) {
+      } else if (!is_worth_waiting()) {
+        is_gone_ = true;
+        return false;
+      } else if (!wait(POLLOUT)) {
         return false;
       }
     }
@@ -103,12 +106,24 @@ class connection {
       if (n > 0) {
         bytes += n;
         size -= static_cast<std::size_t>(n);
-      } else if (n == 0 || !is_worth_waiting() || !wait(POLLIN)) {
+      } else if (n == 0 || !is_worth_waiting()) {
+        is_gone_ = true;
+        return false;
+      } else if (!wait(POLLIN)) {
         return false;
       }
     }
     return true;
   }
+  /// The same, all of it within `answer_s`: a byte now and then does not prolong it.
+  bool read_in_time(char* bytes, std::size_t size) {
+    until_s_ = now_s() + answer_s_;
+    const bool came = read(bytes, size);
+    until_s_.reset();
+    return came;
+  }
+  /// After a read or a write that has failed: is the other side gone, and not silent?
+  bool is_gone() const { return is_gone_; }
 
  private:
   static bool is_worth_waiting() {
@@ -116,7 +131,7 @@ class connection {
   }
   bool wait(short what) const {
     pollfd p{fd_, what, 0};
-    const double until_s = now_s() + link_answer_s;
+    const double until_s = until_s_.value_or(now_s() + answer_s_);
     for (;;) {
       const double left_s = until_s - now_s();
       if (left_s <= 0) return false;
@@ -126,6 +141,9 @@ class connection {
     }
   }
   descriptor fd_;
+  double answer_s_;
+  std::optional<double> until_s_{};  // of several waits together
+  bool is_gone_ = false;
 };
 
 struct endpoint {
@@ -176,20 +194,24 @@ std::string text_of(const sockaddr_storage& at, socklen_t size) {
   return fmt::format("{}{}{}:{}", six ? "[" : "", name, six ? "]" : "", port.data());
 }
 
-expected<connection> connect_to(const std::string& address, const endpoint& to) {
+reason no_answer(const std::string& address, double answer_s) {
+  return {reason::kind::refused, fmt::format("{}: no answer in {:g} s", address, answer_s)};
+}
+
+expected<connection> connect_to(const std::string& address, const endpoint& to, double answer_s) {
   descriptor fd{::socket(to.family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   if (fd < 0) return refuse(reason::kind::refused, "no socket: {}", error_text());
   if (::connect(fd, reinterpret_cast<const sockaddr*>(&to.at), to.size) != 0 &&
       errno != EINPROGRESS)
     return refuse(reason::kind::refused, "{}: {}", address, error_text());
   pollfd p{fd, POLLOUT, 0};
-  if (::poll(&p, 1, static_cast<int>(link_answer_s * 1e3)) <= 0)
-    return refuse(reason::kind::refused, "{}: no answer in {:g} s", address, link_answer_s);
+  if (::poll(&p, 1, static_cast<int>(answer_s * 1e3)) <= 0)
+    return refuse(no_answer(address, answer_s));
   int error = 0;
   socklen_t size = sizeof error;
   ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
   if (error != 0) return refuse(reason::kind::refused, "{}: {}", address, std::strerror(error));
-  return connection{std::move(fd)};
+  return connection{std::move(fd), answer_s};
 }
 
 /// One piece there, and its answer back.
@@ -236,7 +258,8 @@ std::optional<double> carry_s(std::vector<connection>& all, std::size_t flows,
 
 }  // namespace
 
-expected<link_measurement> measure_link(const std::string& address, std::uint32_t flows) {
+expected<link_measurement> measure_link(const std::string& address, std::uint32_t flows,
+                                        double answer_s) {
   const auto to = endpoint_of(address, false);
   if (!to) return refuse(to.error());
   flows = std::clamp(flows, 1U, max_link_flows);
@@ -244,22 +267,23 @@ expected<link_measurement> measure_link(const std::string& address, std::uint32_
   const auto greets = bytes_of(number, flows);
   std::vector<connection> all;
   for (std::uint32_t i = 0; i < flows; ++i) {
-    auto c = connect_to(address, *to);
+    auto c = connect_to(address, *to, answer_s);
     if (!c) return refuse(c.error());
     std::array<char, greeting_bytes> answer{};
-    if (!c->write(greets.data(), greets.size()) || !c->read(answer.data(), answer.size()))
-      return refuse(reason::kind::refused, "{}: no answer in {:g} s", address, link_answer_s);
-    if (answer != greets)
+    const bool came =
+        c->write(greets.data(), greets.size()) && c->read_in_time(answer.data(), answer.size());
+    if (!came && !c->is_gone()) return refuse(no_answer(address, answer_s));
+    if (!came || answer != greets)
       return refuse(reason::kind::refused,
-                    "{}: something else listens there; run `troupe profile --links --listen` on "
+                    "{}: something else listens there{}; run `troupe profile --links --listen` on "
                     "that machine",
-                    address);
+                    address, came ? "" : ", and ends the connection");
     all.push_back(std::move(*c));
   }
   const auto broke = [&] {
     return refuse(reason::kind::refused,
                   "{}: the connection broke, or was silent for {:g} s, while it was measured",
-                  address, link_answer_s);
+                  address, answer_s);
   };
   link_measurement m;
   m.flows = flows;
@@ -361,10 +385,10 @@ expected<std::string> link_listener::serve(const std::function<void(const std::s
       if (errno == EINTR || errno == ECONNABORTED) continue;
       return refuse(reason::kind::refused, "cannot accept connections: {}", error_text());
     }
-    connection c{std::move(fd)};
+    connection c{std::move(fd), link_answer_s};
     const auto who = text_of(from, size);
     std::array<char, greeting_bytes> in{};
-    const bool came = c.read(in.data(), in.size());
+    const bool came = c.read_in_time(in.data(), in.size());
     const auto greets = came ? greeting_of(in) : std::nullopt;
     if (!greets || (first && *greets != *first)) {
       constexpr std::string_view answer =

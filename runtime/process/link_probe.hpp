@@ -27,9 +27,10 @@ struct link_measurement {
 };
 
 /// Measures to the listener at HOST:PORT, with tensors of 64 KiB to 64 MiB and up to `flows`
-/// connections. Fails with a sentence if nobody answers within link_answer_s, something else
-/// listens there, or the connection breaks.
-expected<link_measurement> measure_link(const std::string& address, std::uint32_t flows);
+/// connections. Fails with a sentence if nobody answers within `answer_s`, something else listens
+/// there, or the connection breaks.
+expected<link_measurement> measure_link(const std::string& address, std::uint32_t flows,
+                                        double answer_s = link_answer_s);
 
 /// The other side.
 class link_listener {

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <map>
 
-#include "actors/control/ledger.hpp"
+#include "actors/control/ledger/ledger.hpp"
 #include "formats/load/load.hpp"
 #include "runtime/journal/sqlite_journal.hpp"
 

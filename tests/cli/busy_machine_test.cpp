@@ -3,7 +3,7 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include "cli/common/busy_machine.hpp"
+#include "cli/cluster/busy_machine.hpp"
 #include "runtime/host/stopwatch.hpp"
 #include "runtime/process/cpu_time.hpp"
 #include "runtime/process/process.hpp"

@@ -1,9 +1,9 @@
 #include <catch2/catch.hpp>
 
-#include "cli/common/human.hpp"
-#include "cli/common/job_selection.hpp"
-#include "cli/common/progress.hpp"
-#include "cli/common/table.hpp"
+#include "cli/connection/job_selection.hpp"
+#include "cli/output/human.hpp"
+#include "cli/output/progress.hpp"
+#include "cli/output/table.hpp"
 #include "web/dashboard/job_json.hpp"
 
 using namespace troupe;
@@ -127,6 +127,14 @@ TEST_CASE("words of commands are quoted only where a shell would interpret them"
     CAPTURE(text);
     CHECK(shell_word(text) == fmt::format("'{}'", text));
   }
+}
+
+TEST_CASE("the time left is what the rest takes at the pace until now, once that says something") {
+  CHECK(with_time_left("half", 0.5, 60) == "half, 1m 00s left");
+  CHECK(with_time_left("a quarter", 0.25, 10) == "a quarter, 30 s left");
+  CHECK(with_time_left("begun", 0.001, 60) == "begun");
+  CHECK(with_time_left("at once", 0.5, 0.2) == "at once");
+  CHECK(with_time_left("done", 1, 60) == "done");
 }
 
 TEST_CASE(

@@ -5,7 +5,7 @@
 using namespace troupe::test;
 using Catch::Contains;
 
-// `troupe infer --alone` on random weights; what it computes is tested in tests/inference.
+// `troupe infer --alone` on random weights; what it computes is tested in tests/gpu/inference.
 
 namespace {
 

@@ -147,6 +147,21 @@ TEST_CASE("profile --links says in a sentence that nobody, or somebody else, lis
   CHECK_THAT(wrong.err, Contains("something else listens there"));
 }
 
+TEST_CASE("profile --links ends after 10 s where a listening socket never answers") {
+  const troupe::descriptor fd{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof at;
+  REQUIRE(::bind(fd, reinterpret_cast<const sockaddr*>(&at), size) == 0);
+  REQUIRE(::listen(fd, 4) == 0);
+  ::getsockname(fd, reinterpret_cast<sockaddr*>(&at), &size);
+  const auto address = "127.0.0.1:" + std::to_string(ntohs(at.sin_port));
+  const auto r = troupe::test::troupe({"profile", "--links", address, "--json"});
+  CHECK(r.status == 1);
+  CHECK(r.document()["error"] == address + ": no answer in 10 s");
+}
+
 TEST_CASE("A listener of profile --links answers strangers with a sentence and waits on") {
   const listening here;
   {

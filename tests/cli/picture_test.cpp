@@ -23,7 +23,7 @@ std::string text_of_file(const fs::path& file) {
 }
 
 /// A timeline of `gpus` GPUs, each with these spans, and of one link with one transfer: as
-/// actors/training/timeline.cpp writes it.
+/// actors/training/trainer/timeline.cpp writes it.
 json timeline_of(std::size_t gpus, const std::vector<std::array<double, 3>>& spans) {
   constexpr const char* names[] = {"forward", "recompute", "backward", "reduce"};
   json events = json::array();

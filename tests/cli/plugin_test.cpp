@@ -17,7 +17,7 @@ const std::string files = troupe::test::source_dir() + "/examples/my_policy/";
 result simulate(const std::string& policy, std::vector<std::string> more = {}) {
   std::vector<std::string> words{"simulate", "--cluster",         files + "cluster.yaml",
                                  "--trace",  files + "trace.csv", "--policy",
-                                 policy};
+                                 policy,     "--workload",        "frenzy"};
   words.insert(words.end(), more.begin(), more.end());
   return troupe::test::troupe(words);
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/program.hpp"
 #include "cli/verbs/serving/event_stream.hpp"
 #include "cli/verbs/serving/server_error.hpp"
 #include "web/http/http_server.hpp"
@@ -172,4 +173,34 @@ TEST_CASE("infer shows every form of error") {
     other_server s{200, "text/event-stream", body};
     CHECK_THAT(s.error(), Catch::EndsWith(": it broke"));
   }
+}
+
+TEST_CASE("the program sends another server the options that it was given, and shows no count") {
+  other_server other{200, "text/event-stream", stream_of({first, last})};
+  const auto infer = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"infer", "Hi", "--url",
+                               "http://127.0.0.1:" + std::to_string(other.server->port())});
+    const auto r = troupe::test::troupe(more);
+    INFO(r.err);
+    CHECK(r.status == 0);
+    CHECK(r.err.find("null") == std::string::npos);
+    return r;
+  };
+  const auto plain = infer({});
+  CHECK(plain.out == "Hello\n");
+  CHECK_THAT(plain.err, Contains("finish reason stop") && !Contains("prompt tokens"));
+  CHECK(other.seen == json{{"model", "other"}, {"stream", true}, {"prompt", "Hi"}});
+  const auto whole = infer({"--json"});
+  CHECK(whole.document().at("text") == "Hello");
+  infer({"--temperature", "0", "--top-p", "1", "--top-k", "0", "--seed", "0", "--max-tokens", "16",
+         "--stop", "x"});
+  CHECK(other.seen == json{{"model", "other"},
+                           {"stream", true},
+                           {"max_tokens", 16},
+                           {"temperature", 0},
+                           {"top_p", 1},
+                           {"top_k", 0},
+                           {"seed", 0},
+                           {"stop", json::array({"x"})},
+                           {"prompt", "Hi"}});
 }

@@ -28,8 +28,9 @@ json simulated(const std::vector<std::string>& more) {
 }  // namespace
 
 TEST_CASE("simulate prints the documented keys, all jobs end, and a seed repeats its fingerprint") {
-  const std::vector<std::string> day{"--trace", shipped("traces/philly-day.csv"), "--policy",
-                                     "frenzy,fcfs"};
+  const std::vector<std::string> day{"--trace",    shipped("traces/philly-day.csv"),
+                                     "--policy",   "frenzy,fcfs",
+                                     "--workload", "frenzy"};
   const auto first = simulated(day), second = simulated(day);
   CHECK(first["jobs"] == 465);
   REQUIRE(first["policies"].size() == 2);
@@ -50,7 +51,8 @@ TEST_CASE("simulate prints the documented keys, all jobs end, and a seed repeats
 
 TEST_CASE("simulate writes machine-readable files and a picture") {
   const scratch dir;
-  simulated({"--trace", shipped("traces/philly-day.csv"), "--out", dir.path()});
+  simulated(
+      {"--trace", shipped("traces/philly-day.csv"), "--workload", "frenzy", "--out", dir.path()});
   for (const auto* file : {"result.json", "usage.html", "jobs-troupe.csv", "usage-troupe.csv"}) {
     INFO(file);
     CHECK(fs::file_size(dir.path(file)) > 1000 * (std::string{file} != "result.json"));
@@ -84,9 +86,10 @@ TEST_CASE("simulate writes machine-readable files and a picture") {
 TEST_CASE(
     "on the loaded testbed Frenzy's average completion time is 11 % under opportunistic's and "
     "Sia's") {
-  const auto r = troupe::test::troupe(
-      {"simulate", "--cluster", shipped("clusters/frenzy-testbed.yaml"), "--trace",
-       shipped("traces/philly-day.csv"), "--policy", "frenzy,opportunistic,sia", "--json"});
+  const auto r =
+      troupe::test::troupe({"simulate", "--cluster", shipped("clusters/frenzy-testbed.yaml"),
+                            "--trace", shipped("traces/philly-day.csv"), "--workload", "frenzy",
+                            "--policy", "frenzy,opportunistic,sia", "--json"});
   REQUIRE(r.status == 0);
   const auto policies = json::parse(r.out)["policies"];
   const double frenzy = policies[0]["average_jct_s"];
@@ -134,8 +137,8 @@ TEST_CASE("several seeds give each figure's mean and spread, and all their jobs'
   const auto trace = dir.write("t.csv",
                                "job_id,submit_s,duration_s,gpus\n"
                                "a,0,600,1\nb,10,900,4\nc,20,300,2\nd,30,1200,1\n");
-  const auto d = simulated(
-      {"--trace", trace, "--policy", "frenzy,sia", "--seeds", "1-2,5", "--out", dir.path("out")});
+  const auto d = simulated({"--trace", trace, "--workload", "frenzy", "--policy", "frenzy,sia",
+                            "--seeds", "1-2,5", "--out", dir.path("out")});
   CHECK(d["seeds"] == json::array({1, 2, 5}));
   CHECK(d["invented_models"] == 4);
   for (const auto& p : d["policies"]) {
@@ -161,7 +164,7 @@ TEST_CASE("several seeds give each figure's mean and spread, and all their jobs'
   CHECK(fs::exists(dir.path("out/seed-5/jobs-sia.csv")));
   const auto table =
       troupe::test::troupe({"simulate", "--cluster", shipped("clusters/frenzy-sim.yaml"), "--trace",
-                            trace, "--seeds", "1,3"});
+                            trace, "--workload", "frenzy", "--seeds", "1,3"});
   CHECK(table.out.find("with invented models (frenzy)") != std::string::npos);
   CHECK(table.out.find("seeds 1, 3: mean") != std::string::npos);
   for (const auto* bad : {"1-", "3-1", "1,1", "x", "1-5000", "1,,2"}) {
@@ -178,7 +181,8 @@ TEST_CASE("a policy's options change what it does, and unknown ones are refused 
   for (int i = 0; i < 30; ++i) rows += fmt::format("j{},{},{},{}\n", i, 40 * i, 900 + 70 * i, 1);
   const auto trace = dir.write("t.csv", rows);
   const auto jct = [&](const std::vector<std::string>& options) {
-    std::vector<std::string> words{"--trace", trace, "--policy", "sia,crius"};
+    std::vector<std::string> words{"--trace",   trace,        "--policy",
+                                   "sia,crius", "--workload", "frenzy"};
     for (const auto& o : options) words.insert(words.end(), {"--policy-option", o});
     const auto d = simulated(words);
     return std::pair{d["policies"][0]["average_jct_s"].get<double>(),
@@ -207,6 +211,37 @@ TEST_CASE("a policy's options change what it does, and unknown ones are refused 
     CHECK(r.status == 2);
     CHECK(r.err.find(words) != std::string::npos);
   }
+}
+
+TEST_CASE("a trace of durations without models is replayed as it is, unless models are asked for") {
+  const scratch dir;
+  const auto jct = [&](const std::string& columns, const std::string& fields,
+                       const std::vector<std::string>& more = {}) {
+    const auto trace =
+        dir.write("t.csv", "job_id,submit_s,duration_s,gpus" + columns + "\na,0,1000,1" + fields +
+                               "\nb,5000,7200,2" + fields + "\n");
+    std::vector<std::string> words{"--trace", trace, "--policy", "fcfs"};
+    words.insert(words.end(), more.begin(), more.end());
+    const auto d = simulated(words);
+    return std::pair{d["workload"].get<std::string>(),
+                     d["policies"][0]["average_jct_s"].get<double>()};
+  };
+  constexpr double alone_s = 30 + (1000 + 7200) / 2.0;
+  CHECK(jct("", "") ==
+        std::pair{std::string{"as-is"}, jct("", "", {"--workload", "as-is"}).second});
+  CHECK(jct("", "").second == Approx(alone_s).epsilon(1e-9));
+  CHECK(jct("", "", {"--workload", "frenzy"}).first == "frenzy");
+  CHECK(jct("", "", {"--parallelism", "adaptive"}).first == "frenzy");
+  CHECK(jct(",model", ",gpt2-124m").first == "frenzy");
+  CHECK(jct(",global_batch", ",8").first == "frenzy");
+  // A type is a duration's own.
+  CHECK(jct(",gpu_type", ",A100-40GB").first == "as-is");
+  const auto trace = dir.write("t.csv", "job_id,submit_s,duration_s,gpus\na,0,1000,1\n");
+  const auto table =
+      troupe::test::troupe({"simulate", "--cluster", shipped("clusters/frenzy-sim.yaml"), "--trace",
+                            trace, "--policy", "fcfs,frenzy"});
+  CHECK(table.out.find("as-is; --workload frenzy invents models") != std::string::npos);
+  CHECK(table.out.find("all with pipelines") == std::string::npos);  // no empty second table
 }
 
 TEST_CASE("as-is and measured speeds are options of simulate, one or the other") {

@@ -8,7 +8,7 @@
 #include "harness/shell.hpp"
 
 // Output that cannot be written, by every verb that needs no cluster (of the others see
-// tests/processes/scripts_test.cpp): a script must not take what is there for the whole.
+// tests/processes/jobs/scripts_test.cpp): a script must not take what is there for the whole.
 
 using namespace troupe::test;
 using Catch::Contains;

@@ -1,6 +1,6 @@
 #include "runtime/journal/memory_journal.hpp"
 #include "runtime/journal/sqlite_journal.hpp"
-#include "runtime_real/world.hpp"
+#include "runtime/world.hpp"
 
 using namespace troupe;
 using namespace troupe::runtime;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "runtime/host/transport.hpp"
-#include "runtime_real/world.hpp"
+#include "runtime/world.hpp"
 
 // The same hosts over every transport: what a test of the seam needs, and nothing that only one
 // has.

@@ -41,8 +41,7 @@ struct folder : scratch {
     return formats::load_job(write("job.yaml", text), {}, nullptr, describe);
   }
   std::string refusal(const std::string& text) const {
-    const auto job =
-        load(text, [](training_program&) -> expected<model> { return three_layers(); });
+    const auto job = load(text, [](layer_file&) -> expected<model> { return three_layers(); });
     REQUIRE(!job);
     return job.error().text;
   }
@@ -52,7 +51,7 @@ struct folder : scratch {
 
 TEST_CASE("a job of a program gets the model that its file makes") {
   const folder here;
-  const auto job = here.load(job_file, [](training_program& p) -> expected<model> {
+  const auto job = here.load(job_file, [](layer_file& p) -> expected<model> {
     p.sha256 = "abc";
     auto m = three_layers();
     m.operators[2].glued = false;
@@ -71,8 +70,7 @@ TEST_CASE("a program's job and model are read as they are written") {
   const folder here;
   auto described = three_layers();
   described.operators[2].glued = false;
-  const auto job =
-      here.load(job_file, [&](training_program&) -> expected<model> { return described; });
+  const auto job = here.load(job_file, [&](layer_file&) -> expected<model> { return described; });
   REQUIRE(job);
   const auto again = formats::load_job(here.write("again.yaml", formats::job_text(*job)));
   REQUIRE(again);
@@ -89,7 +87,7 @@ TEST_CASE("a program may recompute layer by layer, which the built-in trainer ca
   const std::string text =
       "{name: a, global_batch: 4, iterations: 4, train: {program: gpt.py, device: cpu}, "
       "pipeline: {stages: 2, recompute: layers}}";
-  const auto job = here.load(text, [&](training_program&) -> expected<model> { return described; });
+  const auto job = here.load(text, [&](layer_file&) -> expected<model> { return described; });
   REQUIRE(job);
   CHECK(recomputes_layers(job->pipeline));
   const auto again = formats::load_job(here.write("again.yaml", formats::job_text(*job)));
@@ -126,7 +124,7 @@ TEST_CASE("without a description a program's job needs a model file, and a refus
   const auto none = formats::load_job(here.write("job.yaml", job_file));
   REQUIRE(!none);
   CHECK(none.error().text.find("troupe describe PROGRAM --out FILE") != std::string::npos);
-  const auto refused = here.load(job_file, [](training_program&) -> expected<model> {
+  const auto refused = here.load(job_file, [](layer_file&) -> expected<model> {
     return refuse(reason::kind::invalid, "layer 1 (Block): None");
   });
   REQUIRE(!refused);
@@ -139,7 +137,7 @@ TEST_CASE("gradients of a program are summed by the hosts or by torch") {
     std::string text = job_file;
     const std::string key = "train: {";
     text.insert(text.find(key) + key.size(), "gradients: " + who + ", ");
-    return here.load(text, [](training_program&) -> expected<model> { return three_layers(); });
+    return here.load(text, [](layer_file&) -> expected<model> { return three_layers(); });
   };
   const auto job = load("torch");
   REQUIRE(job);

@@ -23,8 +23,9 @@
 #include "gpu/inference/inference_model.hpp"
 #include "gpu/model/checkpoint.hpp"
 #include "gpu/model/safetensors.hpp"
-#include "gpu/text/tokenizer.hpp"
 #include "runtime/zeromq/keys.hpp"
+#include "text/tokens/open_tokenizer.hpp"
+#include "text/tokens/tokenizer.hpp"
 
 using namespace troupe;
 namespace fs = std::filesystem;

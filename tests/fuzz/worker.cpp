@@ -10,8 +10,8 @@
 #include <string>
 #include <string_view>
 
-#include "gpu/python/tensors.hpp"
-#include "gpu/python/worker_protocol.hpp"
+#include "gpu/worker/tensors.hpp"
+#include "gpu/worker/worker_protocol.hpp"
 
 using namespace troupe;
 using namespace troupe::gpu::python;
@@ -28,7 +28,7 @@ request_header request_of(std::uint8_t chosen) {
 
 void read_bodies(std::string_view body) {
   (void)read_hello(body);
-  member_setup one;
+  worker_stage one;
   one.layers = 1;
   (void)read_ready(body, {one});
   (void)read_error(body);

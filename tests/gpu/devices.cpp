@@ -9,7 +9,7 @@
 #include <catch2/catch.hpp>
 
 #include "gpu/cuda/host/device.hpp"
-#include "gpu/emulated_machine.hpp"
+#include "gpu/emulation/emulated_machine.hpp"
 
 namespace troupe::test {
 

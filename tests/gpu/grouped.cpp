@@ -3,8 +3,8 @@
 #include <catch2/catch.hpp>
 #include <future>
 
-#include "gpu/emulated_machine.hpp"
-#include "gpu/emulated_nccl.hpp"
+#include "gpu/emulation/emulated_machine.hpp"
+#include "gpu/emulation/emulated_nccl.hpp"
 
 namespace troupe::test {
 
@@ -29,13 +29,15 @@ std::vector<expected<gpu::outcome>> on_all(const grouped_devices& all,
   return results;
 }
 
-void join_group(const grouped_devices& all) {
+void join_communicator(const grouped_devices& all) {
   const auto size = static_cast<std::uint32_t>(all.size());
-  const auto id = run(*all[0], {.what = step::make_group_id, .rank = 0, .size = size}).out[0];
+  const auto id =
+      run(*all[0], {.what = step::make_communicator_id, .rank = 0, .size = size}).out[0];
   for (std::uint32_t i = 1; i < size; ++i)
-    CHECK(run(*all[i], {.what = step::make_group_id, .rank = i, .size = size}).out[0].empty());
+    CHECK(
+        run(*all[i], {.what = step::make_communicator_id, .rank = i, .size = size}).out[0].empty());
   for (const auto& joined : on_all(all, [&](std::uint32_t i) {
-         return operation{.what = step::join_group, .in = {id}, .rank = i, .size = size};
+         return operation{.what = step::join_communicator, .in = {id}, .rank = i, .size = size};
        }))
     REQUIRE(joined);
 }

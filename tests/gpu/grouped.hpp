@@ -12,7 +12,7 @@
 namespace troupe::test {
 
 struct grouped_options {
-  gpu::cuda::group_patience patience{};
+  gpu::cuda::communicator_patience patience{};
   std::size_t piece_bytes = gpu::cuda::min_piece_bytes;
   /// Wraps a member's machine; by default it stays as it is.
   std::function<std::shared_ptr<gpu::cuda::machine>(std::size_t member,
@@ -31,7 +31,7 @@ std::vector<expected<gpu::outcome>> on_all(
     const grouped_devices& all, const std::function<gpu::operation(std::uint32_t)>& make);
 
 /// Creates and joins the group. A refusal fails the test.
-void join_group(const grouped_devices& all);
+void join_communicator(const grouped_devices& all);
 
 gpu::operation forward(const lesson& l, std::uint32_t microbatch = 0);
 
@@ -40,7 +40,7 @@ class pipelines {
  public:
   pipelines(std::uint32_t count, const model& m, const grouped_options& how = {});
 
-  void join_group() { test::join_group(all); }
+  void join_communicator() { test::join_communicator(all); }
   /// A micro-batch on each, one after another.
   void go_through(std::uint64_t seed);
   std::vector<float> weights(std::size_t member);

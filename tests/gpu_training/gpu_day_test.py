@@ -225,7 +225,7 @@ def checked_losses():
 
 def tables_of(records):
     page = top / "page.md"
-    source = (checkout / "docs" / "gpu.md").read_text()
+    source = (checkout / "docs" / "results" / "gpu-2026-11.md").read_text()
     page.write_text(source)
     command = [sys.executable, str(checkout / "bench" / "gpu_training" / "tables.py"), "--records", str(records), "--page",
                str(page)]

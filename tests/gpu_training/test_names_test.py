@@ -17,7 +17,7 @@ def tests_of(pattern):
 
 
 bodies = {}
-for file in pathlib.Path(sources).glob("*_test.cpp"):
+for file in pathlib.Path(sources).rglob("*_test.cpp"):
     for case in file.read_text().split("\nTEST_CASE(")[1:]:
         title = re.match(r'\s*"((?:[^"\\]|\\.)*)"', case)
         bodies[title.group(1)] = case

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "actors/control/owner_usage.hpp"
-#include "control/controller_by_hand.hpp"
-#include "control/keyed_clients.hpp"
+#include "actors/control/controller_by_hand.hpp"
+#include "actors/control/keyed_clients.hpp"
+#include "actors/control/leases/owner_usage.hpp"
 #include "harness/logged_errors.hpp"
 #include "messages/wire/job_pages.hpp"
 #include "planners/policy/checked_policy.hpp"

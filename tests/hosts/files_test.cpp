@@ -10,15 +10,15 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "actors/training/curve_file.hpp"
-#include "actors/training/socket_folder.hpp"
+#include "actors/training/device/socket_folder.hpp"
+#include "actors/training/trainer/curve_file.hpp"
 #include "gpu/device/clock.hpp"
-#include "gpu/files/json_file.hpp"
 #include "gpu/model/checkpoint.hpp"
 #include "gpu/model/checkpoint_retention.hpp"
 #include "gpu/model/layer_index.hpp"
 #include "gpu/model/safetensors.hpp"
 #include "harness/files.hpp"
+#include "text/json/json_file.hpp"
 
 // Files of jobs, and of programs beside them.
 
@@ -48,15 +48,15 @@ iteration_record iteration_with(std::uint64_t number, const std::vector<named_va
 }  // namespace
 
 TEST_CASE("a layer's file is known by its whole name") {
-  CHECK(gpu::layer_file_of("layer-00007-lease-3.safetensors")->layer == 7);
-  CHECK(gpu::layer_file_of("layer-00007-lease-3.safetensors")->lease == 3);
-  CHECK(gpu::layer_file_of("layer-00007.safetensors")->lease == 0);
+  CHECK(gpu::saved_layer_of("layer-00007-lease-3.safetensors")->layer == 7);
+  CHECK(gpu::saved_layer_of("layer-00007-lease-3.safetensors")->lease == 3);
+  CHECK(gpu::saved_layer_of("layer-00007.safetensors")->lease == 0);
   for (const char* other :
        {"layer-\xff-lease-3.safetensors", "layer-7-lease-3.safetensors", "layer-.safetensors",
         "layer-00007-lease-.safetensors", "layer-00007-lease-3x.safetensors", "layer-00007-x",
         "layer-00007-lease-99999999999999999999999.safetensors", "layers-00000-00002.safetensors",
         "layer-0000", "", "layer-00007-lease-3.safetensors.42.part"})
-    CHECK_FALSE(gpu::layer_file_of(other));
+    CHECK_FALSE(gpu::saved_layer_of(other));
 }
 
 TEST_CASE(

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "actors/control/elastic_attempts.hpp"
+#include "actors/control/ledger/elastic_attempts.hpp"
 #include "formats/load/load.hpp"
 #include "harness/scratch.hpp"
 #include "messages/admission/admission.hpp"

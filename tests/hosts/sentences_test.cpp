@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "actors/control/bounded_reports.hpp"
-#include "actors/control/public_detail.hpp"
+#include "actors/control/ledger/bounded_reports.hpp"
+#include "actors/control/ledger/public_detail.hpp"
 #include "messages/base/cut_text.hpp"
 
 using namespace troupe;

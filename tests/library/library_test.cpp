@@ -1,6 +1,5 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
-#include <fstream>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -172,37 +171,19 @@ TEST_CASE("the code on the library's page is that of the example") {
   CHECK(blocks >= 7);
 }
 
-TEST_CASE("simulations have the names of the version before studies/, too") {
+TEST_CASE("a plug-in builds with the installed headers and a compiler alone") {
   const scratch where;
-  const auto source = where / "old.cpp";
-  std::ofstream{source} << "#include \"actors/worlds/workload_simulation.hpp\"\n"
-                           "troupe::expected<troupe::actors::policy_result> old(\n"
-                           "    const troupe::actors::simulation_options& o) {\n"
-                           "  return troupe::actors::simulate(o, {});\n"
-                           "}\n";
-  const auto made = run("'" TROUPE_COMPILER "' -std=c++20 -fsyntax-only -I'" + prefix() +
-                        "/include/troupe' '" + source + "'");
+  const auto source = troupe::test::source_dir() + "/examples/my_policy/";
+  const auto made =
+      run("'" TROUPE_COMPILER "' -std=c++20 -shared -fPIC -I'" + prefix() + "/include/troupe' '" +
+          source + "plugin.cpp' '" + source + "shortest_first.cpp' -o '" + where / "libmine.so'");
   INFO(made.said);
-  CHECK(made.status == 0);
-}
-
-// older_plugin/ is examples/my_policy of the version before planners/ had layers.
-TEST_CASE("plug-ins of this version and the one before build with the headers and a compiler") {
-  for (const std::string folder : {"/examples/my_policy/", "/tests/library/older_plugin/"}) {
-    CAPTURE(folder);
-    const scratch where;
-    const auto source = troupe::test::source_dir() + folder;
-    const auto made =
-        run("'" TROUPE_COMPILER "' -std=c++20 -shared -fPIC -I'" + prefix() + "/include/troupe' '" +
-            source + "plugin.cpp' '" + source + "shortest_first.cpp' -o '" + where / "libmine.so'");
-    INFO(made.said);
-    REQUIRE(made.status == 0);
-    const auto planned = run(
-        "cd '" + where.path() + "' && '" + prefix() + "/bin/troupe' plan '" +
-        troupe::test::source_dir() + "/configs/jobs/gpt2-7b.yaml' --cluster '" +
-        troupe::test::source_dir() + "/configs/clusters/frenzy-testbed.yaml' --policy libmine.so");
-    INFO(planned.said);
-    CHECK(planned.status == 0);
-    CHECK(planned.said.find("under shortest_first") != std::string::npos);
-  }
+  REQUIRE(made.status == 0);
+  const auto planned = run("cd '" + where.path() + "' && '" + prefix() + "/bin/troupe' plan '" +
+                           troupe::test::source_dir() + "/configs/jobs/gpt2-7b.yaml' --cluster '" +
+                           troupe::test::source_dir() +
+                           "/configs/clusters/frenzy-testbed.yaml' --policy libmine.so");
+  INFO(planned.said);
+  CHECK(planned.status == 0);
+  CHECK(planned.said.find("under shortest_first") != std::string::npos);
 }

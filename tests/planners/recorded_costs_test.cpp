@@ -2,7 +2,7 @@
 
 #include "harness/recorded.hpp"
 #include "planners/cost/plan_time.hpp"
-#include "planners/cost/profile.hpp"
+#include "planners/devices/profile.hpp"
 #include "planners/model/declared_memory.hpp"
 #include "planners/plans/explicit_plan.hpp"
 #include "planners/variety.hpp"

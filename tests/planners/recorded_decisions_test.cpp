@@ -1,6 +1,7 @@
 #include "harness/recorded.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/cost/program_time.hpp"
+#include "planners/policy/bound_warning.hpp"
 #include "planners/policy/estimate.hpp"
 #include "planners/scene.hpp"
 #include "planners/variety.hpp"

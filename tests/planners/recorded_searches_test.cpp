@@ -9,6 +9,7 @@
 #include "planners/policy/move.hpp"
 #include "planners/policy/placement.hpp"
 #include "planners/schedule/evaluate_schedule.hpp"
+#include "planners/schedule/named_schedule.hpp"
 #include "planners/search/datacenter_selection.hpp"
 #include "planners/search/stage_placer.hpp"
 #include "planners/variety.hpp"
@@ -182,14 +183,14 @@ TEST_CASE("schedules are as long as recorded, with planned and with measured tim
         all.add(name, int(made.error().code));
         continue;
       }
-      double begins = 0, ranks = 0;  // weighed, so that an exchange of two is seen
+      double begins = 0, turns = 0;  // weighed, so that an exchange of two is seen
       for (std::size_t p = 0; p < made->tasks.size(); ++p)
         for (const auto& x : made->tasks[p]) begins += x.begin * double(p + 1 + x.microbatch);
       double weight = 1;
       for (const auto& orders : stage_orders(*made))
-        for (const auto& x : orders) ranks += x.rank * std::fmod(weight *= 1.1, 7);
+        for (const auto& x : orders) turns += x.turn * std::fmod(weight *= 1.1, 7);
       all.add(name, made->made_by, made->length, made->max_in_flight, made->shares_wan,
-              troupe::test::utilization(*made), begins, ranks, simulated_iteration_s(*made, t));
+              troupe::test::utilization(*made), begins, turns, simulated_iteration_s(*made, t));
     }
   }
   all.check();

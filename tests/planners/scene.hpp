@@ -9,6 +9,7 @@
 
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/fits.hpp"
+#include "planners/plans/places.hpp"
 #include "planners/policy/placement.hpp"
 #include "planners/policy/policy.hpp"
 #include "planners/policy/with_trainings.hpp"

@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "actors/worlds/real_host.hpp"
-#include "cli/common/local_cluster.hpp"
+#include "cli/cluster/local_cluster.hpp"
 #include "formats/load/load.hpp"
 #include "harness/source_dir.hpp"
 #include "runtime/host/pause.hpp"

@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "actors/control/ledger.hpp"
+#include "actors/control/ledger/ledger.hpp"
 #include "processes/fixture.hpp"
 #include "runtime/journal/sqlite_journal.hpp"
 

@@ -1,4 +1,5 @@
 #include "processes/shared_cluster.hpp"
+#include "text/tokens/open_tokenizer.hpp"
 
 #include <csignal>
 

@@ -6,9 +6,9 @@ import importlib.util
 import torch
 
 from troupe import order
-from troupe.model_file import Program
+from troupe.layers.model_file import Program
 from troupe.seeds import seed_of
-from troupe.stage import Stage
+from troupe.layers.stage import Stage
 
 SEED = 5
 
@@ -39,7 +39,7 @@ class Pipeline:
         todo = [self._order(s) for s in range(len(self.stages))]
         self._ready = {(0, "forward", m): None for m in range(self.microbatches)}
         self._ready.update({(len(self.stages) - 1, "backward", m): () for m in range(self.microbatches)})
-        self._slots, losses = {}, []
+        self._buffers, losses = {}, []
         while any(todo):
             before = sum(map(len, todo))
             for s, steps in enumerate(todo):
@@ -107,20 +107,20 @@ class Pipeline:
                 self._ready[s + 1, what, m] = self._sent(out.tensors, (s + 1, m))
         else:
             found = stage.backward(n, m, given)
-            for slot in self._slots.pop((s, m), ()):
-                slot.fill_(85)
+            for buffer in self._buffers.pop((s, m), ()):
+                buffer.fill_(85)
             if s > 0:
                 self._ready[s - 1, what, m] = self._sent(found, (s, -1 - m))
 
     def _sent(self, tensors, key):
-        slots, found = [], []
+        buffers, found = [], []
         for t in tensors:
             assert t.grad_fn is None
-            slot = torch.frombuffer(bytearray(t.numel() * t.element_size()), dtype=torch.uint8)
-            copy = slot.view(t.dtype).as_strided(t.shape, t.stride()).copy_(t.detach())
-            slots.append(slot)
+            buffer = torch.frombuffer(bytearray(t.numel() * t.element_size()), dtype=torch.uint8)
+            copy = buffer.view(t.dtype).as_strided(t.shape, t.stride()).copy_(t.detach())
+            buffers.append(buffer)
             found.append(copy.requires_grad_(t.requires_grad))
-        self._slots[key] = slots
+        self._buffers[key] = buffers
         return tuple(found)
 
 

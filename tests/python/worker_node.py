@@ -11,9 +11,9 @@ import struct
 import subprocess
 import sys
 
-from troupe import protocol
+from troupe.worker import protocol
 
-Answer = collections.namedtuple("Answer", "kind sequence flags member cpu_us output begin_ns end_ns loss squared_norm "
+Answer = collections.namedtuple("Answer", "kind sequence flags stage cpu_us output begin_ns end_ns loss squared_norm "
                                           "peak_bytes body")
 _request = struct.Struct("<IBBHQIIQQQdd")
 _reply = struct.Struct("<IBBHIIQQQddQ")
@@ -26,9 +26,9 @@ class WorkerError(Exception):
 
 
 class Node:
-    """One worker, with a region of memory for slots: slot i has `slot_bytes` at i * slot_bytes."""
+    """One worker, with a region of memory for buffers: buffer i has `buffer_bytes` at i * buffer_bytes."""
 
-    def __init__(self, folder, environment, slots=8, slot_bytes=1 << 20):
+    def __init__(self, folder, environment, buffers=8, buffer_bytes=1 << 20):
         path = os.path.join(folder, "worker")
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listener.bind(path)
@@ -43,7 +43,7 @@ class Node:
         self.socket.settimeout(60)
         listener.close()
         os.unlink(path)
-        self.sequence, self.slot_bytes, self.slots, self.memory = 0, slot_bytes, slots, None
+        self.sequence, self.buffer_bytes, self.buffers, self.memory = 0, buffer_bytes, buffers, None
         self.hello = json.loads(self._receive().body)
 
     def close(self):
@@ -68,10 +68,10 @@ class Node:
             raise WorkerError(json.loads(answer.body))
         return answer
 
-    def send(self, kind, body=b"", file=None, flags=0, member=0, iteration=0, microbatch=0, input=0, output=0, value=0,
+    def send(self, kind, body=b"", file=None, flags=0, stage=0, iteration=0, microbatch=0, input=0, output=0, value=0,
              scale=1.0, squared_norm=0.0):
         self.sequence += 1
-        header = _request.pack(self.sequence, kind, flags, member, iteration, microbatch, len(body), input, output, value,
+        header = _request.pack(self.sequence, kind, flags, stage, iteration, microbatch, len(body), input, output, value,
                                scale, squared_norm)
         rights = [] if file is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [file]))]
         self.socket.sendmsg([header, body], rights)
@@ -80,8 +80,8 @@ class Node:
         message = self.socket.recv(protocol.MAX_MESSAGE)
         if not message:
             raise EOFError("the worker has closed the connection")
-        sequence, kind, flags, member, _, cpu_us, output, begin, end, loss, norm, peak = _reply.unpack_from(message)
-        return Answer(kind, sequence, flags, member, cpu_us, output, begin, end, loss, norm, peak, message[64:])
+        sequence, kind, flags, stage, _, cpu_us, output, begin, end, loss, norm, peak = _reply.unpack_from(message)
+        return Answer(kind, sequence, flags, stage, cpu_us, output, begin, end, loss, norm, peak, message[64:])
 
     # -- memory
 
@@ -96,8 +96,8 @@ class Node:
             os.close(file)
         return memory
 
-    def slot(self, i, size=None):
-        return protocol.pack_place(protocol.Place(1, i * self.slot_bytes, size or self.slot_bytes))
+    def buffer(self, i, size=None):
+        return protocol.pack_place(protocol.Place(1, i * self.buffer_bytes, size or self.buffer_bytes))
 
     # -- operations
 
@@ -113,21 +113,21 @@ class Node:
         size = protocol.aligned(4 * own) + protocol.aligned(4 * tied)
         self.gradients = self.share(0, size, protocol.GRADIENT_MEMORY) if size else None
         self.own, self.tied = own, tied
-        self.memory = self.share(1, self.slots * self.slot_bytes)
+        self.memory = self.share(1, self.buffers * self.buffer_bytes)
         self.ask(protocol.START, protocol.to_json({"lease": lease}))
         return ready
 
     def write(self, i, tensors):
-        """PyTorch's tensors into a slot; returns its place."""
-        from troupe.worker_tensors import Outgoing
+        """PyTorch's tensors into a buffer; returns its place."""
+        from troupe.worker.tensors import Outgoing
 
         out = Outgoing(tensors)
-        out.write(self.memory, i * self.slot_bytes)
-        return self.slot(i, out.bytes)
+        out.write(self.memory, i * self.buffer_bytes)
+        return self.buffer(i, out.bytes)
 
     def read(self, output):
-        """Copies of the tensors in a slot."""
-        from troupe.worker_tensors import read
+        """Copies of the tensors in a buffer."""
+        from troupe.worker.tensors import read
 
         return read(self.memory, protocol.unpack_place(output), copy=True)
 
@@ -140,7 +140,7 @@ class Node:
         return self.ask(protocol.BACKWARD, iteration=iteration, microbatch=microbatch, input=input, output=output)
 
     def flat_gradients(self):
-        from troupe.worker_tensors import flat
+        from troupe.worker.tensors import flat
 
         self.ask(protocol.GRADIENTS)
         return flat(self.gradients, 0, self.own), flat(self.gradients, protocol.aligned(4 * self.own), self.tied)

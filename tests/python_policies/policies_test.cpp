@@ -23,9 +23,9 @@ const std::string in_python = source_dir() + "/examples/python_policy/shortest_f
 
 result simulate(const std::string& policy, const std::string& trace = files + "trace.csv",
                 std::vector<std::string> more = {}) {
-  std::vector<std::string> words{"simulate", "--cluster", files + "cluster.yaml",
-                                 "--trace",  trace,       "--policy",
-                                 policy,     "--json"};
+  std::vector<std::string> words{
+      "simulate", "--cluster", files + "cluster.yaml", "--trace", trace,
+      "--policy", policy,      "--workload",           "frenzy",  "--json"};
   words.insert(words.end(), more.begin(), more.end());
   return troupe::test::troupe(words);
 }

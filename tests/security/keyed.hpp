@@ -11,7 +11,7 @@
 
 #include "actors/protocol/permissions.hpp"
 #include "harness/all_messages.hpp"
-#include "runtime_real/keys.hpp"
+#include "runtime/keys.hpp"
 
 // A cluster with encrypted connections: every host and user has its own key, and a holder of a key
 // may send arbitrary frames over its connection.

@@ -10,7 +10,7 @@
 #include "runtime/host/log.hpp"
 #include "runtime/host/pause.hpp"
 #include "runtime/host/stopwatch.hpp"
-#include "runtime_real/tcp.hpp"
+#include "runtime/tcp.hpp"
 #include "security/keyed.hpp"
 
 using namespace troupe;

@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-#include "actors/control/ledger.hpp"
+#include "actors/control/ledger/ledger.hpp"
 #include "actors/worlds/virtual_cluster.hpp"
 #include "harness/small_cluster.hpp"
 #include "simulation/oracle.hpp"

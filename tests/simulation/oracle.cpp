@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "actors/control/ends.hpp"
+#include "actors/control/ledger/ends.hpp"
 
 namespace troupe::simulation {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include "actors/control/ledger.hpp"
+#include "actors/control/ledger/ledger.hpp"
 
 #include "messages/domain/cluster.hpp"
 #include "messages/wire/journal.hpp"

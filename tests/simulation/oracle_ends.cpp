@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "actors/control/ends.hpp"
+#include "actors/control/ledger/ends.hpp"
 
 // The oracle's part about words: which ends count, worked out from the journal's entries alone.
 

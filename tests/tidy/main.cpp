@@ -5,9 +5,13 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <string>
+#include <vector>
 
 #include "tidy/floors.hpp"
+#include "tidy/lists.hpp"
 #include "tidy/rules.hpp"
+#include "tidy/tree.hpp"
 
 namespace fs = std::filesystem;
 using namespace troupe::tidy;
@@ -33,7 +37,7 @@ std::vector<std::string> files_below(const fs::path& root) {
 }
 
 bool is_checked(const fs::path& p) {
-  for (const auto* extension : {".md", ".hpp", ".cpp", ".cu", ".cmake"})
+  for (const auto* extension : {".md", ".hpp", ".cpp", ".cu", ".cmake", ".py", ".js"})
     if (p.extension() == extension) return true;
   return p.filename() == "CMakeLists.txt";
 }
@@ -46,16 +50,20 @@ int main(int argc, char** argv) {
   c.exists = [&](const std::string& path) { return fs::exists(root / path); };
   c.dev_commands = read_dev_commands(read_source("dev", read_file(root / "dev")));
   c.verbs = read_verbs(read_source("verbs.def", read_file(root / "cli/verbs/verbs.def")));
-  std::size_t files = 0, findings = 0;
-  for (const auto& path : files_below(root)) {
-    if (!is_checked(path)) continue;
-    ++files;
-    for (const auto& f : check(read_source(path, read_file(root / path)), c)) {
-      ++findings;
-      std::printf("%s\n", f.text().c_str());
-    }
-  }
+  std::vector<source> files;
+  for (const auto& path : files_below(root))
+    if (is_checked(path)) files.push_back(read_source(path, read_file(root / path)));
+  std::size_t findings = 0;
+  const auto report = [&](const std::vector<finding>& found) {
+    findings += found.size();
+    for (const auto& f : found) std::printf("%s\n", f.text().c_str());
+  };
+  for (const auto& s : files) report(check(s, c));
+  report(check_components(files));
+  report(check_folders(files));
+  report(check_lists(
+      [&](const std::string& path) { return read_source(path, read_file(root / path)); }));
   std::printf("%s", text_of_floors().c_str());
-  std::printf("tidy: %zu files, %zu findings\n", files, findings);
-  return findings == 0 && files > 0 ? 0 : 1;
+  std::printf("tidy: %zu files, %zu findings\n", files.size(), findings);
+  return findings == 0 && !files.empty() ? 0 : 1;
 }

@@ -32,6 +32,8 @@ std::vector<finding> check_determinism(const source& s);
 std::vector<finding> check_words(const source& s);
 /// Line and file lengths, `#pragma once`, words that mark unfinished work.
 std::vector<finding> check_form(const source& s);
+/// Functions that fit a screen.
+std::vector<finding> check_functions(const source& s);
 /// Links of a page to files of the project, and the commands in its code blocks.
 std::vector<finding> check_page(const source& s, const checkout& c);
 

@@ -1,10 +1,13 @@
 #include "tidy/rules.hpp"
 
 #include <catch2/catch.hpp>
+#include <map>
 #include <set>
 #include <sstream>
 
 #include "tidy/floors.hpp"
+#include "tidy/lists.hpp"
+#include "tidy/tree.hpp"
 
 using namespace troupe::tidy;
 
@@ -41,11 +44,11 @@ TEST_CASE("a clean file passes") {
 
 TEST_CASE("output that nobody checks, and paths that may throw, are refused") {
   CHECK(refused("cli/verbs/jobs/a.cpp", "std::fflush(stdout);"));
-  CHECK(refused("cli/common/output.cpp", "fmt::print(\"{}\", x);"));
+  CHECK(refused("cli/output/output.cpp", "fmt::print(\"{}\", x);"));
   CHECK(refused("web/a.cpp", "std::cout << x;"));
   CHECK(refused("formats/load/a.cpp", "puts(x);"));
-  CHECK_FALSE(refused("cli/common/standard_output.cpp", "std::fflush(stdout);"));
-  CHECK_FALSE(refused("cli/common/output.cpp", "fmt::print(stderr, \"{}\", x);"));
+  CHECK_FALSE(refused("cli/output/standard_output.cpp", "std::fflush(stdout);"));
+  CHECK_FALSE(refused("cli/output/output.cpp", "fmt::print(stderr, \"{}\", x);"));
   CHECK_FALSE(refused("tests/cli/a.cpp", "std::cout << x;"));
   CHECK(refused("cli/verbs/jobs/a.cpp", "auto p = std::filesystem::current_path() / x;"));
   CHECK(refused("actors/node/a.cpp", "auto p = fs::absolute(x);"));
@@ -68,8 +71,11 @@ TEST_CASE("a file includes only its own folder and lower floors") {
   CHECK(said("planners/model/a.cpp", "#include \"planners/plans/has.hpp\"\n") ==
         "1: planners/model/ must not use planners/plans/, which is not on a lower floor\n");
   CHECK(refused("planners/crius/a.cpp", "#include \"planners/baselines/gavel.hpp\""));
-  CHECK(refused("actors/control/a.cpp", "#include \"actors/gateway/gateway.hpp\""));
-  CHECK(refused("actors/protocol/a.cpp", "#include \"actors/control/ledger.hpp\""));
+  CHECK(refused("actors/control/leases/a.cpp", "#include \"actors/gateway/gateway.hpp\""));
+  CHECK(refused("actors/protocol/a.cpp", "#include \"actors/control/ledger/ledger.hpp\""));
+  CHECK(
+      refused("actors/control/status/a.cpp", "#include \"actors/control/leases/order_desk.hpp\""));
+  CHECK(refused("text/jinja/a.cpp", "#include \"text/tokens/tokenizer.hpp\""));
   CHECK(refused("actors/training/collectives/a.cpp", "#include \"actors/node/node.hpp\""));
   CHECK(refused("runtime/host/a.cpp", "#include \"runtime/journal/journal.hpp\""));
   CHECK(refused("web/openai/a.cpp", "#include \"web/front/model_offers.hpp\""));
@@ -82,7 +88,7 @@ TEST_CASE("a file includes only its own folder and lower floors") {
 
 TEST_CASE("no folder is on two floors, and the floors can be printed") {
   const auto text = text_of_floors();
-  CHECK(text.find("runtime: host < process < journal < world < virtual, zeromq\n") !=
+  CHECK(text.find("runtime: host < process < keeper < journal < world < virtual, zeromq\n") !=
         std::string::npos);
   std::set<std::string> seen;
   for (const auto& m : all_floors())
@@ -92,7 +98,7 @@ TEST_CASE("no folder is on two floors, and the floors can be printed") {
 }
 
 TEST_CASE("some folders must not include others, although those are on lower floors") {
-  CHECK(refused("actors/gateway/a.cpp", "#include \"actors/training/trainer.hpp\""));
+  CHECK(refused("actors/gateway/a.cpp", "#include \"actors/training/trainer/trainer.hpp\""));
   CHECK(refused("gpu/cpu/a.cpp", "#include \"gpu/cuda/runtime/machine.hpp\""));
   CHECK(refused("web/openai/a.cpp", "#include \"actors/serving/front/completions.hpp\""));
   CHECK_FALSE(refused("web/front/a.cpp", "#include \"actors/serving/front/completions.hpp\""));
@@ -110,7 +116,7 @@ TEST_CASE("a library's header is refused outside the modules that own it") {
   CHECK(refused("planners/policy/a.cpp", "#include <caf/all.hpp>"));
   CHECK(refused("planners/policy/a.cpp", "#include <chrono>"));
   CHECK(refused("runtime/host/a.cpp", "#include <yaml-cpp/yaml.h>"));
-  CHECK(refused("cli/common/a.cpp", "#include <msgpack.hpp>"));
+  CHECK(refused("cli/output/a.cpp", "#include <msgpack.hpp>"));
   CHECK_FALSE(refused("runtime/host/a.cpp", "#include <zmq.hpp>"));
   CHECK_FALSE(refused("planners/solver/a.cpp", "#include <coin/CbcModel.hpp>"));
   CHECK(refused("planners/crius/a.cpp", "#include <coin/CbcModel.hpp>"));
@@ -118,7 +124,7 @@ TEST_CASE("a library's header is refused outside the modules that own it") {
 
 TEST_CASE("clocks and sleeps are refused outside runtime, gpu and bench") {
   CHECK(refused("actors/worlds/a.cpp", "auto t = std::chrono::steady_clock::now();"));
-  CHECK(refused("cli/common/a.cpp", "auto t = time(nullptr);"));
+  CHECK(refused("cli/output/a.cpp", "auto t = time(nullptr);"));
   CHECK(refused("tests/actors/a.cpp", "std::this_thread::sleep_for(1s);"));
   CHECK_FALSE(refused("runtime/host/a.cpp", "auto t = std::chrono::system_clock::now();"));
   CHECK_FALSE(refused("bench/a.cpp", "auto t = std::chrono::system_clock::now();"));
@@ -148,21 +154,21 @@ TEST_CASE("unordered containers and pointer keys need a reason in planners and a
   CHECK(refused("actors/worlds/a.cpp", "std::set<node *> m;"));
   CHECK_FALSE(refused("planners/policy/a.cpp",
                       "std::unordered_map<int, int> m;  // order never reaches an output"));
-  CHECK_FALSE(refused("cli/common/a.cpp", "std::unordered_map<int, int> m;"));
+  CHECK_FALSE(refused("cli/output/a.cpp", "std::unordered_map<int, int> m;"));
   CHECK_FALSE(refused("planners/policy/a.cpp", "std::map<int, node*> m;"));
 }
 
 TEST_CASE("long lines, long files, unguarded headers and unfinished work are refused") {
-  CHECK(refused("cli/common/a.cpp", std::string(101, 'x')));
-  CHECK_FALSE(refused("cli/common/a.cpp", std::string(100, 'x')));
-  CHECK_FALSE(refused("cli/common/a.cpp",
+  CHECK(refused("cli/output/a.cpp", std::string(101, 'x')));
+  CHECK_FALSE(refused("cli/output/a.cpp", std::string(100, 'x')));
+  CHECK_FALSE(refused("cli/output/a.cpp",
                       "// " + std::string(48, 'x') + "\xC3\xA4" + std::string(48, 'x')));
-  CHECK(refused("cli/common/a.hpp", "int a;"));
-  CHECK_FALSE(refused("cli/common/a.hpp", "#pragma once"));
+  CHECK(refused("cli/output/a.hpp", "int a;"));
+  CHECK_FALSE(refused("cli/output/a.hpp", "#pragma once"));
   std::string text;
   for (int i = 0; i < 501; ++i) text += "int a;\n";
-  CHECK(said("cli/common/a.cpp", text) == "1: has 501 lines; split it at 500\n");
-  CHECK(refused("cli/common/a.cpp", std::string{"// TO"} + "DO: later"));
+  CHECK(said("cli/output/a.cpp", text) == "1: has 501 lines; split it at 500\n");
+  CHECK(refused("cli/output/a.cpp", std::string{"// TO"} + "DO: later"));
 }
 
 TEST_CASE("a page's links and commands must exist") {
@@ -218,4 +224,87 @@ TEST_CASE("comments begin with their subject") {
   CHECK(said("web/http/a.cpp", "// A request's size says\n// What it costs.\n") == "");
   CHECK_FALSE(refused("web/http/a.cpp", "auto url = \"https://What is this\";"));
   CHECK_FALSE(refused("web/http/a.cpp", "/// Offers of a decoder."));
+}
+
+TEST_CASE("components that use one another through their .cpp files are refused") {
+  const auto includes = [](const std::string& path, const std::string& other) {
+    return read_source(path, "#include \"" + other + "\"\n");
+  };
+  const std::vector<source> circle{includes("planners/plans/a.cpp", "planners/plans/a.hpp"),
+                                   read_source("planners/plans/a.hpp", "int a;\n"),
+                                   includes("planners/plans/b.hpp", "planners/plans/a.hpp")};
+  CHECK(check_components(circle).empty());
+  auto closed = circle;
+  closed[0] = read_source("planners/plans/a.cpp",
+                          "#include \"planners/plans/a.hpp\"\n#include \"planners/plans/b.hpp\"\n");
+  const auto found = check_components(closed);
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].text() ==
+        "planners/plans/a.cpp:2: closes a circle of components: planners/plans/a -> "
+        "planners/plans/b -> planners/plans/a");
+}
+
+TEST_CASE("a folder with more than 30 code files is refused") {
+  std::vector<source> files;
+  for (int i = 0; i < 30; ++i)
+    files.push_back(read_source("web/page/a" + std::to_string(i) + ".js", ""));
+  files.push_back(read_source("web/page/README.md", ""));
+  CHECK(check_folders(files).empty());
+  files.push_back(read_source("web/page/b.py", ""));
+  REQUIRE(check_folders(files).size() == 1);
+  CHECK(check_folders(files)[0].sentence.starts_with("web/page/ has 31 code files"));
+}
+
+TEST_CASE("a function of more than 70 lines is refused") {
+  const auto function = [](int lines, const std::string& indent) {
+    std::string text = indent + "int f(int x) {\n";
+    for (int i = 0; i < lines - 2; ++i) text += indent + "  ++x;\n";
+    return text + indent + "}\n";
+  };
+  const auto rest = [](const std::string& text) {
+    return check_functions(read_source("planners/plans/a.cpp", text));
+  };
+  CHECK(rest(function(70, "")).empty());
+  REQUIRE(rest("int a;\n" + function(71, "")).size() == 1);
+  CHECK(rest("int a;\n" + function(71, ""))[0].text() ==
+        "planners/plans/a.cpp:2: begins a function of 71 lines; 70 are allowed");
+  const auto in_class = [&](int lines) { return "class c {\n" + function(lines, "  ") + "};\n"; };
+  CHECK(rest(in_class(70)).empty());
+  CHECK(rest(in_class(71)).size() == 1);
+  CHECK(rest("namespace a {\n" + function(69, "") + function(69, "") + "}\n").empty());
+}
+
+TEST_CASE("a page whose list is not the code's is refused") {
+  std::map<std::string, std::string> files{
+      {"cli/verbs/verbs.def", "TROUPE_VERB(up, \"Run\")\nTROUPE_VERB(down, \"Stop\")\n"},
+      {"cli/README.md", "`up`, `down`\n"},
+      {"messages/wire/journal.hpp",
+       "using journal_entry =\n    std::variant<a, b, c, d, e, f,\n g, h, i, j, k>;\n"}};
+  auto& page = files["docs/architecture.md"];
+  for (const auto& m : all_floors()) page += floors_row(m.module) + " |\n";
+  page += "It defines eleven kinds of entry.\n";
+  const auto found = [&] {
+    return check_lists([&](const std::string& path) { return read_source(path, files.at(path)); });
+  };
+  CHECK(found().empty());
+  const auto with = [&](const std::string& path, const std::string& old, const std::string& by) {
+    const auto before = files.at(path);
+    auto& text = files.at(path);
+    text.replace(text.find(old), old.size(), by);
+    const auto all = found();
+    files.at(path) = before;
+    return all.size() == 1 ? all[0].text() : std::to_string(all.size()) + " findings";
+  };
+  CHECK(with("cli/README.md", "`down`", "") ==
+        "cli/README.md:1: lacks the verb `down` of cli/verbs/verbs.def");
+  CHECK(with("messages/wire/journal.hpp", ", k", "").find("\"defines ten kinds of entry\"") !=
+        std::string::npos);
+  CHECK(with("docs/architecture.md", "`schedule`", "`plan`").find("| `planners` | ") !=
+        std::string::npos);
+}
+
+TEST_CASE("identifiers of the page's scripts have the glossary's words") {
+  CHECK(said("web/page/a.js", "const most_nodes = 3;\n") ==
+        "1: 'most_nodes' has 'most'; write max\n");
+  CHECK(said("web/page/a.js", "const text = `at most ${n}`;\n").empty());
 }

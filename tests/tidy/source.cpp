@@ -39,6 +39,10 @@ class stripper {
       at_ = open;
       out_ += "\"\"";
       skip_to(mark, mark.size());
+    } else if (text_[at_] == '`') {  // of JavaScript
+      ++at_;
+      out_ += "``";
+      skip_to("`", 1);
     } else if (text_[at_] == '"' && !in_include()) {
       literal('"');
     } else if (text_[at_] == '\'' && !(at_ > 0 && std::isalnum(byte(at_ - 1)))) {
@@ -83,6 +87,10 @@ bool source::is_header() const {
   return path.ends_with(".hpp");
 }
 
+bool source::is_code() const {
+  return is_cpp() || path.ends_with(".py") || path.ends_with(".js");
+}
+
 bool source::is_build_file() const {
   return path.ends_with(".cmake") || path.ends_with("CMakeLists.txt");
 }
@@ -93,7 +101,7 @@ bool source::is_cpp() const {
 
 source read_source(std::string path, std::string_view text) {
   source s{std::move(path), split_lines(text), {}};
-  s.code = s.is_cpp() ? split_lines(stripper{text}.run()) : s.lines;
+  s.code = s.is_cpp() || s.path.ends_with(".js") ? split_lines(stripper{text}.run()) : s.lines;
   s.code.resize(s.lines.size());
   return s;
 }

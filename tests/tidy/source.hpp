@@ -15,6 +15,7 @@ struct source {
   std::string module() const { return path.substr(0, path.find('/')); }
   bool is_cpp() const;
   bool is_header() const;
+  bool is_code() const;        // in any language that is linted
   bool is_build_file() const;  // of CMake
 };
 

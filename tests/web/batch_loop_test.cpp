@@ -6,7 +6,7 @@
 
 #include "gpu/inference/generate.hpp"
 #include "gpu/inference/sampling.hpp"
-#include "inference/small_inference_model.hpp"
+#include "gpu/inference/small_inference_model.hpp"
 #include "runtime/host/wait.hpp"
 
 using namespace troupe;
@@ -92,6 +92,33 @@ TEST_CASE("a sequence has the same tokens and log probabilities alone and in any
     REQUIRE(gpu::generate(*alone, g, out));
     CHECK(ears[i].tokens == out.tokens());
     CHECK(ears[i].log_probabilities == out.log_probabilities());
+  }
+}
+
+TEST_CASE(
+    "a prompt that begins like another one computes its last page, which is said and counted") {
+  const auto made = make_batch_loop(small_device(20), nullptr, {});
+  auto& loop = *made;
+  auto r = asked(5);
+  r.prompt.resize(300, 9);
+  r.what.prompt_tokens = 300;
+  r.what.max_tokens = 3;
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    r.prompt.back() = i;
+    std::vector<std::uint32_t> cached;
+    std::atomic<bool> over{false};
+    REQUIRE(loop.submit({received_by(r, [&](const sequence_step& s) {
+      cached.push_back(s.cached);
+      if (s.finished != gpu::completion::finish::none || s.failed) over = true;
+    })}));
+    REQUIRE(runtime::wait_until([&] { return over.load(); }, long_s));
+    const std::uint32_t found = i == 0 ? 0 : 256;
+    CHECK(cached == std::vector<std::uint32_t>{found, 0, 0});
+    const auto s = loop.state();
+    CHECK(s.computed_prompt == 300u + i * 44);
+    CHECK(s.cached_prompt == i * 256u);
+    CHECK(s.pages_cached == 4);
+    CHECK(s.set_back == 0);
   }
 }
 

@@ -5,6 +5,8 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "cli/program.hpp"
 #include "runtime/host/wait.hpp"
@@ -103,4 +105,51 @@ TEST_CASE("a template that is not supported is said at the start, and refuses ch
   CHECK(refused.status == 400);
   CHECK_THAT(refused.document().at("error").at("message").get<std::string>(), Contains(why));
   CHECK(s.ask("/v1/completions", {{"prompt", "Hi"}}).status == 200);
+}
+
+TEST_CASE("keys of a chat reach the template of a real server, and its parts their texts") {
+  const chat_server s{
+      "{% for m in messages %}<{{ m.role }}{% if m.name is defined %} {{ m.name }}{% endif %}>"
+      "{% for p in m['content'] %}{% if p['type'] == 'text' %}{{ p['text'] }}{% endif %}{% endfor "
+      "%}"
+      "{% if m.reasoning_content is defined %}({{ m.reasoning_content }}){% endif %}"
+      "{% for c in m.tool_calls %}[{{ c.function.name }}]{% endfor %}</>{% endfor %}"
+      "{% if add_generation_prompt %}<assistant>"
+      "{% if enable_thinking is defined and not enable_thinking %}<no>{% endif %}{% endif %}"};
+  REQUIRE(s.start.at("chat_problem").is_null());
+  const auto written = [&](json body) {
+    const auto a = s.ask("/tokenize", body);
+    INFO(a.body);
+    REQUIRE(a.status == 200);
+    std::string text;
+    for (const auto t : a.document().at("tokens").get<std::vector<int>>())
+      text += static_cast<char>(t);
+    // Its answer's prompt has as many.
+    const auto chat = s.ask("/v1/chat/completions", body);
+    CHECK(chat.document().at("usage").at("prompt_tokens") == text.size());
+    return text;
+  };
+  const json said{{"role", "assistant"}, {"content", "It is"}};
+  const json both{{"messages", {user("Hi"), said}}};
+  const auto with = [&](const json& more) {
+    auto body = both;
+    body.update(more);
+    return written(body);
+  };
+  const std::string turns = "<user>Hi</><assistant>It is";
+  CHECK(written(both) == turns + "</><assistant>");
+  CHECK(with({{"add_generation_prompt", false}}) == turns + "</>");
+  CHECK(with({{"continue_final_message", true}}) == turns);
+  CHECK(with({{"chat_template_kwargs", {{"enable_thinking", false}}}}) ==
+        turns + "</><assistant><no>");
+  CHECK(with({{"chat_template_kwargs", {{"enable_thinking", true}}}}) == turns + "</><assistant>");
+  const json parts{{{"type", "text"}, {"text", "Hi "}}, {{"type", "text"}, {"text", "you"}}};
+  CHECK(written({{"messages",
+                  {{{"role", "user"}, {"content", parts}, {"name", "Ann"}},
+                   {{"role", "assistant"},
+                    {"content", ""},
+                    {"reasoning_content", "hm"},
+                    {"tool_calls", {{{"type", "function"}, {"function", {{"name", "f"}}}}}}},
+                   {{"role", "tool"}, {"content", "4"}}}}}) ==
+        "<user Ann>Hi you</><assistant>(hm)[f]</><tool>4</><assistant>");
 }

@@ -299,4 +299,7 @@ TEST_CASE("what a chat's template gets is read in the order in which it was give
   CHECK(message(R"({"role": "assistant", "tool_calls": [{"function": {}}]})") ==
         "messages[0].tool_calls");
   CHECK(message(R"({"role": "user", "content": "a", "name": 3})") == "messages[0].name");
+  CHECK(message(R"({"role": "assistant", "content": "a", "prefix": true})") ==
+        "messages[0].prefix");
+  good(R"({"model": "m", "messages": [{"role": "user", "content": "a", "prefix": false}]})", true);
 }

@@ -328,10 +328,19 @@ TEST_CASE("paths and methods that are not there get 404, and 405 with what is al
 }
 
 TEST_CASE("--most-choices is read as --max-choices") {
-  const server s{{"--most-choices", "2"}};
-  const auto declined = s.generate({{"prompt", "a"}, {"n", 3}});
-  CHECK(declined.status == 400);  // it can never fit
-  CHECK_FALSE(declined.fields.contains("retry-after"));
+  const server s{{"--most-choices", "2", "--kv-pages", "2"}};
+  for (const json& prompt : {json("a"), json{"a", "b", "c"}}) {
+    const auto declined = s.generate({{"prompt", prompt}, {"n", prompt.is_string() ? 3 : 1}});
+    CHECK(declined.status == 400);  // it can never fit
+    CHECK_FALSE(declined.fields.contains("retry-after"));
+  }
+  CHECK(s.generate({{"prompt", "a"}, {"n", 2}, {"max_tokens", 2}}).status == 200);
+  // Two pages of the cache.
+  for (const auto* path : {"/v1/models", "/v1/models/scribe"}) {
+    const auto d = s.ask(get(path)).document();
+    CHECK((d.contains("data") ? d["data"][0] : d).at("max_model_len") == 128);
+  }
+  CHECK(s.generate({{"prompt", std::string(120, 'a')}, {"max_tokens", 9}}).status == 400);
   CHECK(s.output().starts_with("troupe: --most-choices is now --max-choices"));
 }
 
@@ -430,7 +439,9 @@ TEST_CASE("OpenAI's own client gets what it expects, and what it leaves is cance
   CHECK(s.all_pages_free("Authorization: Bearer secret\r\n"));
 }
 
-TEST_CASE("serve refuses an open address, bad keys, a taken port and no threads, with status 2") {
+TEST_CASE(
+    "serve refuses an open address, bad keys, a taken port and sizes that are none, with status "
+    "2") {
   const scratch dir;
   const auto said = [&](std::vector<std::string> more) {
     more.insert(more.begin(), {"serve", shipped("models/scribe")});
@@ -445,5 +456,6 @@ TEST_CASE("serve refuses an open address, bad keys, a taken port and no threads,
   CHECK_THAT(said({"--keys", dir / "absent"}), Contains("No such file"));
   CHECK_THAT(said({"--port", std::to_string(shared_server().port)}), Contains("cannot listen"));
   CHECK_THAT(said({"--threads", "0"}), Contains("--threads: found 0, expected 1 to "));
+  CHECK_THAT(said({"--kv-pages", "100000000"}), Contains("set a smaller --kv-pages"));
   CHECK_THAT(said({"--threads", "100000"}), Contains("--threads: found 100000, expected 1 to "));
 }

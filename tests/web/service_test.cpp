@@ -72,7 +72,7 @@ class recording_generator final : public generator {
   void cancel(const std::vector<std::uint64_t>& sequences) override {
     cancelled += static_cast<int>(sequences.size());
   }
-  generator_state state() const override { return {0, 10, 0, 0, 64}; }
+  generator_state state() const override { return now; }
 
   std::size_t count() const {
     const std::lock_guard hold{mutex};
@@ -81,6 +81,7 @@ class recording_generator final : public generator {
   mutable std::mutex mutex;
   std::vector<submission> submissions;
   std::atomic<int> cancelled{0};
+  generator_state now{0, 10, 0, 0, 64};
 };
 
 class kept_reply final : public http_reply {
@@ -380,8 +381,37 @@ TEST_CASE("further names of a model are models of one generator, whose pages cou
   CHECK(models[0].at("id") == "alias");
   CHECK(models[0].at("max_model_len") == 32);
   CHECK(models[1].at("max_model_len") == 64);
-  CHECK_THAT(f.ask(fixture::get("/metrics"))->answer.body,
-             Contains("troupe_kv_pages{state=\"free\"} 10"));
+  // A second generator's count, too.
+  f.by->now = {1, 9, 0, 0, 64, 3, 2, 100, 64};
+  const auto second = std::make_shared<recording_generator>();
+  second->now = {2, 5, 0, 0, 128, 4, 1, 50, 192};
+  served_model third;
+  third.name = "third";
+  third.model.positions = 512;
+  f.api.offer(std::move(third), second);
+  const auto metrics = f.ask(fixture::get("/metrics"))->answer.body;
+  for (const auto* line :
+       {"troupe_kv_pages{state=\"free\"} 14", "troupe_kv_pages{state=\"used\"} 3",
+        "troupe_kv_pages{state=\"cached\"} 7", "troupe_set_back_total 3",
+        "troupe_prompt_positions_total{source=\"computed\"} 150",
+        "troupe_prompt_positions_total{source=\"cached\"} 256"})
+    CHECK_THAT(metrics, Contains(line));
+  // Its cache has room for less than the model's context.
+  const auto listed = fixture::document(f.ask(fixture::get("/v1/models/third")));
+  CHECK(listed.at("max_model_len") == 128);
+}
+
+TEST_CASE("cached tokens of a prompt count once, as its first choice found it") {
+  fixture f;
+  const auto reply = f.complete({{"prompt", {{97, 98}, {99, 100}}}, {"n", 2}, {"max_tokens", 1}});
+  REQUIRE(f.submitted(4) == 4);
+  constexpr std::uint32_t found[] = {0, 64, 128, 192};
+  for (std::size_t i = 0; i < 4; ++i) {
+    auto last = step(101, -1, gpu::completion::finish::length);
+    last.cached = found[i];
+    f.by->submissions[i].listener(last);
+  }
+  CHECK(fixture::document(reply)["usage"]["prompt_tokens_details"] == json{{"cached_tokens", 128}});
 }
 
 TEST_CASE("texts become tokens and tokens texts, as vLLM's clients ask for it") {

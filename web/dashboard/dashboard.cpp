@@ -24,7 +24,7 @@ http_answer failed(int status, const std::string& sentence, http_fields fields =
 
 // The cluster changes every second, so no cache may keep an answer. "nosniff" keeps browsers from
 // reading JSON, which has users' text in it, as a page.
-http_answer document(std::string text) {
+http_answer json_answer(std::string text) {
   return {200,
           json_type,
           std::move(text),
@@ -82,20 +82,20 @@ http_answer training_answer(job_id job, const expected<message>& reply, const qu
   if (!t) return absent(reply);
   const bool exists = std::ranges::find(cluster.jobs, job, &job_status::job) != cluster.jobs.end();
   if (!t->why.text.empty() && !exists) return failed(404, t->why.text);
-  return document(text(*t));
+  return json_answer(text(*t));
 }
 
 http_answer explain_answer(job_id, const expected<message>& reply, const query_reply&) {
   const auto* e = reply ? std::get_if<explanation>(&*reply) : nullptr;
   if (!e) return absent(reply);
-  return e->job.job == 0 ? failed(404, e->summary) : document(dashboard_json::explain(*e));
+  return e->job.job == 0 ? failed(404, e->summary) : json_answer(dashboard_json::explain(*e));
 }
 
 http_answer job_answer(job_id job, const expected<message>& reply, const query_reply&) {
   const auto* jobs = reply ? std::get_if<query_reply>(&*reply) : nullptr;
   if (!jobs) return absent(reply);
   const auto text = dashboard_json::job(*jobs, job);
-  return text.empty() ? failed(404, fmt::format("no job {}", job)) : document(text);
+  return text.empty() ? failed(404, fmt::format("no job {}", job)) : json_answer(text);
 }
 
 }  // namespace
@@ -103,7 +103,7 @@ http_answer job_answer(job_id job, const expected<message>& reply, const query_r
 dashboard::dashboard(controller_source source, dashboard_options options,
                      const runtime::clock& clock)
     : options_{std::move(options)},
-      watcher_{std::make_unique<watcher>(std::move(source), options_.every_s, clock)} {}
+      watcher_{std::make_unique<dashboard_watcher>(std::move(source), options_.every_s, clock)} {}
 
 dashboard::~dashboard() = default;
 
@@ -115,6 +115,34 @@ struct job_question {
   std::uint64_t after;  // of "?after="
 };
 
+using view = dashboard_watcher::view;
+
+message all_of(const job_question& j, const view&) {
+  return query_jobs{0, j.job};
+}
+message explanation_of(const job_question& j, const view&) {
+  return explain_job{0, j.job};
+}
+message training_of(const job_question& j, const view&) {
+  return query_training{0, j.job, j.after};
+}
+/// Iterations before the newest known one are not sent again: only the timeline counts.
+message timeline_of(const job_question& j, const view& v) {
+  const auto seen = v.positions.find(j.job);
+  return query_training{0, j.job, seen == v.positions.end() ? 0 : seen->second};
+}
+
+http_answer training_document(job_id job, const expected<message>& reply,
+                              const query_reply& cluster) {
+  return training_answer(job, reply, cluster, dashboard_json::training);
+}
+http_answer timeline_document(job_id job, const expected<message>& reply,
+                              const query_reply& cluster) {
+  return training_answer(job, reply, cluster, [&](const training_reply& t) {
+    return dashboard_json::timeline(t, cluster);
+  });
+}
+
 }  // namespace
 
 // A path of the API is a row here and nothing else; the page's files come from web/page.
@@ -123,15 +151,14 @@ struct job_question {
 std::span<const route<dashboard>> dashboard::routes() {
   static constexpr auto from_view = [](const dashboard& d, const routed_request& q, auto text) {
     const auto v = d.watcher_->now();
-    q.reply->whole(v->known ? document(text(*v)) : absent(v->why_absent));
+    q.reply->whole(v->known ? json_answer(text(*v)) : absent(v->why_absent));
   };
-  using view = watcher::view;
   static const route<dashboard> all[] = {
       {{"/health", "GET", false},
        [](dashboard& d, const routed_request& q) {
-         q.reply->whole(document(d.watcher_->now()->known
-                                     ? R"({"status":"ok","controller":true})"
-                                     : R"({"status":"ok","controller":false})"));
+         q.reply->whole(json_answer(d.watcher_->now()->known
+                                        ? R"({"status":"ok","controller":true})"
+                                        : R"({"status":"ok","controller":false})"));
        }},
       {{"/metrics"},
        [](dashboard& d, const routed_request& q) {
@@ -160,47 +187,17 @@ std::span<const route<dashboard>> dashboard::routes() {
            q.reply->whole(failed(503, "too many event subscribers"));
        }},
       {{"/api/v1/jobs/#"},
-       [](dashboard& d, const routed_request& q) {
-         d.ask_about_job(
-             q,
-             [](const job_question& j, const view&) {
-               return query_jobs{0, j.job};
-             },
-             job_answer);
-       }},
+       [](dashboard& d, const routed_request& q) { d.ask_about_job(q, all_of, job_answer); }},
       {{"/api/v1/jobs/#/explain"},
        [](dashboard& d, const routed_request& q) {
-         d.ask_about_job(
-             q,
-             [](const job_question& j, const view&) {
-               return explain_job{0, j.job};
-             },
-             explain_answer);
+         d.ask_about_job(q, explanation_of, explain_answer);
        }},
       {{"/api/v1/jobs/#/training"},
        [](dashboard& d, const routed_request& q) {
-         d.ask_about_job(
-             q,
-             [](const job_question& j, const view&) {
-               return query_training{0, j.job, j.after};
-             },
-             [](job_id job, const expected<message>& reply, const query_reply& cluster) {
-               return training_answer(job, reply, cluster, dashboard_json::training);
-             });
+         d.ask_about_job(q, training_of, training_document);
        }},
       {{"/api/v1/jobs/#/timeline"}, [](dashboard& d, const routed_request& q) {
-         d.ask_about_job(
-             q,
-             // Iterations before the newest known one are not sent again: only the timeline counts.
-             [](const job_question& j, const view& v) {
-               const auto seen = v.positions.find(j.job);
-               return query_training{0, j.job, seen == v.positions.end() ? 0 : seen->second};
-             },
-             [](job_id job, const expected<message>& reply, const query_reply& cluster) {
-               return training_answer(job, reply, cluster, [&](const training_reply& t) {
-                 return dashboard_json::timeline(t, cluster);
-               });
-             });
+         d.ask_about_job(q, timeline_of, timeline_document);
        }}};
   return all;
 }

@@ -32,7 +32,8 @@ training_report merged(const training_report* known, training_report newer) {
 
 }  // namespace
 
-dashboard::watcher::watcher(controller_source source, double every_s, const runtime::clock& clock)
+dashboard_watcher::dashboard_watcher(controller_source source, double every_s,
+                                     const runtime::clock& clock)
     : source_{std::move(source)},
       every_s_{every_s},
       clock_{clock},
@@ -41,7 +42,7 @@ dashboard::watcher::watcher(controller_source source, double every_s, const runt
       view_{std::make_shared<view>(view{{}, {}, "the controller has not been reached yet", 0, {}})},
       thread_{[this] { run(); }} {}
 
-dashboard::watcher::~watcher() {
+dashboard_watcher::~dashboard_watcher() {
   {
     const std::lock_guard hold{mutex_};
     ends_ = true;
@@ -50,12 +51,12 @@ dashboard::watcher::~watcher() {
   thread_.join();
 }
 
-std::shared_ptr<const dashboard::watcher::view> dashboard::watcher::now() const {
+std::shared_ptr<const dashboard_watcher::view> dashboard_watcher::now() const {
   const std::lock_guard hold{mutex_};
   return view_;
 }
 
-bool dashboard::watcher::ask(message request, std::function<void(expected<message>)> then) {
+bool dashboard_watcher::ask(message request, std::function<void(expected<message>)> then) {
   {
     const std::lock_guard hold{mutex_};
     if (questions_.size() >= max_questions) return false;
@@ -70,7 +71,7 @@ bool dashboard::watcher::ask(message request, std::function<void(expected<messag
   return true;
 }
 
-bool dashboard::watcher::subscribe(const std::shared_ptr<http_reply>& reader) {
+bool dashboard_watcher::subscribe(const std::shared_ptr<http_reply>& reader) {
   std::uint64_t id = 0;
   {
     const std::lock_guard hold{mutex_};
@@ -90,7 +91,7 @@ bool dashboard::watcher::subscribe(const std::shared_ptr<http_reply>& reader) {
 
 // One question is answered between two looks at most, and looks keep their pace: a browser that
 // asks without pause can delay the next look by one question only.
-void dashboard::watcher::run() {
+void dashboard_watcher::run() {
   double next_s = clock_.now_s();
   std::unique_lock lock{mutex_};
   while (!ends_) {
@@ -116,7 +117,7 @@ void dashboard::watcher::run() {
   }
 }
 
-void dashboard::watcher::look() {
+void dashboard_watcher::look() {
   auto next = std::make_shared<view>();
   auto all = all_jobs([this](const query_jobs& q) -> expected<query_reply> {
     auto reply = source_(q);
@@ -147,7 +148,7 @@ void dashboard::watcher::look() {
   publish(std::move(next));
 }
 
-void dashboard::watcher::look_at_trainings(cluster_facts& to, view& next) {
+void dashboard_watcher::look_at_trainings(cluster_facts& to, view& next) {
   const auto last = now();
   std::size_t count = 0;
   for (const auto& j : to.now.jobs) {
@@ -166,7 +167,7 @@ void dashboard::watcher::look_at_trainings(cluster_facts& to, view& next) {
   }
 }
 
-void dashboard::watcher::publish(std::shared_ptr<const view> next) {
+void dashboard_watcher::publish(std::shared_ptr<const view> next) {
   // Formatted once for all subscribers, and before the lock.
   const auto text = event(*next);
   const std::lock_guard hold{mutex_};
@@ -175,7 +176,7 @@ void dashboard::watcher::publish(std::shared_ptr<const view> next) {
 }
 
 // A whole view per event, not a difference: a page that was asleep needs only the newest.
-std::string dashboard::watcher::event(const view& v) const {
+std::string dashboard_watcher::event(const view& v) const {
   auto text =
       fmt::format(R"(data: {{"source":{})", dashboard_json::source(v.why_absent, v.absent_s));
   if (v.known)

@@ -10,15 +10,17 @@
 #include <string>
 #include <thread>
 
-#include "web/dashboard/dashboard.hpp"
+#include "runtime/host/clock.hpp"
+#include "web/dashboard/controller_source.hpp"
 #include "web/dashboard/dashboard_facts.hpp"
 #include "web/dashboard/dashboard_metrics.hpp"
+#include "web/http/http_messages.hpp"
 
 namespace troupe::web {
 
 /// The thread that asks the controller: for the whole cluster at every interval, and for single
 /// jobs when browsers ask. Thread-safe.
-class dashboard::watcher {
+class dashboard_watcher {
  public:
   /// One look at the cluster. Immutable; `known` is null while the controller is absent.
   struct view {
@@ -29,10 +31,10 @@ class dashboard::watcher {
     std::map<job_id, std::uint64_t> positions;  // of training_reply
   };
 
-  watcher(controller_source source, double every_s, const runtime::clock& clock);
-  ~watcher();
-  watcher(const watcher&) = delete;
-  watcher& operator=(const watcher&) = delete;
+  dashboard_watcher(controller_source source, double every_s, const runtime::clock& clock);
+  ~dashboard_watcher();
+  dashboard_watcher(const dashboard_watcher&) = delete;
+  dashboard_watcher& operator=(const dashboard_watcher&) = delete;
 
   std::shared_ptr<const view> now() const;
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "actors/serving/front/completions.hpp"
-#include "gpu/text/tokenizer.hpp"
 #include "runtime/host/shared_cluster.hpp"
+#include "text/tokens/tokenizer.hpp"
 #include "web/openai/generator.hpp"
 
 namespace troupe::web {

@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "messages/base/random.hpp"
-#include "web/http/http_server.hpp"
+#include "web/http/http_messages.hpp"
 
 // The connections of an http_server; for its .cpp files alone.
 

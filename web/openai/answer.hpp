@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "gpu/text/tokenizer.hpp"
 #include "runtime/host/clock.hpp"
+#include "text/tokens/tokenizer.hpp"
 #include "web/http/http_server.hpp"
 #include "web/openai/generator.hpp"
 #include "web/openai/metrics.hpp"

@@ -10,9 +10,9 @@
 #include <tl/expected.hpp>
 
 #include "gpu/inference/inference_model.hpp"
-#include "gpu/text/chat_template.hpp"
 #include "messages/base/reason.hpp"
 #include "messages/domain/completion.hpp"
+#include "text/chat/chat_template.hpp"
 #include "web/openai/generator.hpp"
 
 // OpenAI's API, as text: JSON to requests, and answers to JSON. Pure functions; nothing throws.

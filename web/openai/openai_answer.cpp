@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "gpu/text/utf8_stream.hpp"
+#include "text/base/utf8_stream.hpp"
 #include "web/openai/openai.hpp"
 
 namespace troupe::web::openai {

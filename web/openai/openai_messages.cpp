@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "gpu/files/ordered_json.hpp"
+#include "text/json/ordered_json.hpp"
 #include "web/openai/request_parts.hpp"
 
 namespace troupe::web::openai {
@@ -34,6 +34,9 @@ class message_reader {
     for (const char* key : {"function_call", "audio", "refusal"})
       if (const auto* v = find(key); v && !v->empty() && *v != "")
         return invalid(at_ + "." + key, "is not supported");
+    // Mistral's and DeepSeek's servers continue such a message.
+    if (const auto* v = find("prefix"); v && *v != false)
+      return invalid(at_ + ".prefix", "is not supported: expected 'continue_final_message'");
     auto ok = read_calls();
     if (ok) ok = read_content();
     if (ok) ok = read_further();

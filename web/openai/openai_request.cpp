@@ -4,8 +4,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "gpu/files/json_file.hpp"
 #include "messages/base/whole_number.hpp"
+#include "text/json/json_file.hpp"
 #include "web/openai/request_parts.hpp"
 
 namespace troupe::web::openai {
@@ -112,6 +112,7 @@ class reader {
       return v == "" || ((key == "tool_choice" || key == "function_call") && v == "none");
     if (key == "modalities") return v == json::array({"text"});
     if (key == "response_format") return v.is_object() && v.value("type", json{}) == "text";
+    if (key == "web_search_options") return false;  // {} asks for a search with all defaults
     return v.empty();
   }
 

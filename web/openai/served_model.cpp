@@ -6,6 +6,8 @@
 #include <limits>
 #include <utility>
 
+#include "text/tokens/open_tokenizer.hpp"
+
 namespace troupe::web {
 
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "gpu/inference/inference_model.hpp"
-#include "gpu/text/chat_template.hpp"
-#include "gpu/text/tokenizer.hpp"
+#include "text/chat/chat_template.hpp"
+#include "text/tokens/tokenizer.hpp"
 #include "web/openai/generator.hpp"
 #include "web/openai/openai.hpp"
 

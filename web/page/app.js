@@ -1,7 +1,8 @@
 import { showCluster, showLinks } from "/page/cluster.js";
-import { byId, duration, setText } from "/page/dom.js";
+import { byId, setText } from "/page/dom.js";
 import { showJobs } from "/page/jobs.js";
 import { showServing } from "/page/serving.js";
+import { duration } from "/page/text.js";
 import { showTrainings } from "/page/training.js";
 
 // Events come by fetch, not by EventSource, which could not send a key.

@@ -1,4 +1,5 @@
-import { duration, el, hideTip, short, showTip, svg } from "/page/dom.js";
+import { el, hideTip, showTip, svg } from "/page/dom.js";
+import { duration, short } from "/page/text.js";
 
 // Lines over one x axis, with the values under the pointer, or under the arrow keys.
 
@@ -19,7 +20,7 @@ export function ticks(from, to, n, steps) {
 
 /// draw({height, x, axes, lines, dots, limits, stops, plane, label}):
 ///   x: {low, high, whole, steps, title}; axes: one or two, left and right, of {low, high, ticks, title, class};
-///   lines: {axis, points: [[x, y]], class, area}; dots: {x, y, class, r}; limits: {x or y, title}, dashed;
+///   lines: {axis, points: [[x, y]], class, area, width}; dots: {x, y, class, r}; limits: {x or y, title}, dashed;
 ///   stops: {x, y, axis, tip}, what the pointer finds, by x, or if `plane` by both; label: for those who cannot see it.
 export function lineChart(attributes = {}) {
   const node = el("div", { class: "chart", tabindex: 0, role: "img", ...attributes });
@@ -84,13 +85,13 @@ export function lineChart(attributes = {}) {
       for (const v of ticks(d.x.low, d.x.high, Math.max(3, Math.floor(inner / 90)), d.x.steps))
         if (!d.x.whole || Number.isInteger(v))
           picture.append(svg("path", { d: d.x.title ? `M${place.x(v).toFixed(1)} ${top}V${floor}` : "", class: "grid" }),
-            svg("text", { x: place.x(v), y: floor + 18, class: "middle" }, short(v)));
+            svg("text", { x: place.x(v), y: floor + 18, class: place.x(v) > width - 20 ? "end" : "middle" }, short(v)));
       if (d.x.title) picture.append(svg("text", { x: left + inner / 2, y: height - 4, class: "middle" }, d.x.title));
-      for (const { points, axis, class: kind = "", area } of d.lines) {
+      for (const { points, axis, class: kind = "", area, width: stroke } of d.lines) {
         const line = points.map(([x, y], i) => `${i ? "L" : "M"}${place.x(x).toFixed(1)} ${place.y(y, axis).toFixed(1)}`).join("");
         const ends = [points.at(-1)[0], points[0][0]].map((x) => place.x(x).toFixed(1));
         if (area) picture.append(svg("path", { d: `${line}L${ends[0]} ${floor}L${ends[1]} ${floor}Z`, class: `area ${kind}` }));
-        picture.append(svg("path", { d: line, class: `line ${kind}` }));
+        picture.append(svg("path", { d: line, class: `line ${kind}`, style: stroke ? `stroke-width: ${stroke}` : null }));
       }
       for (const l of d.limits ?? [])
         picture.append(svg("path", { class: "limit", d: l.x === undefined ? `M${left} ${place.y(l.y)}h${inner}`
@@ -119,8 +120,8 @@ export function lossChart() {
       const margin = (high - low || Math.abs(high) || 1) * 0.06;
       const first = points[0], end = points.at(-1);
       chart.draw({
-        x: { low: first?.iteration, high: Math.max(end?.iteration, first?.iteration + 1), whole: true },
-        axes: [{ low: low - margin, high: high + margin }],
+        x: { low: first?.iteration, high: Math.max(end?.iteration, first?.iteration + 1), whole: true, title: "iteration" },
+        axes: [{ low: low - margin, high: high + margin, title: "loss" }],
         lines: [{ points: points.map((p) => [p.iteration, p.loss]), area: true }],
         dots: [{ x: end?.iteration, y: end?.loss, class: "head" }],
         stops: points.map((p) => ({ x: p.iteration, y: p.loss, tip: [`iteration ${p.iteration}: loss ${short(p.loss)}`,

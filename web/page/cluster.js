@@ -1,6 +1,7 @@
-import { bytes, byId, cellRow, duration, el, hideTip, keyed, number, setText, short, showTip, svg, tableBody } from "/page/dom.js";
+import { byId, cellRow, el, hideTip, keyed, setText, showTip, svg, tableBody } from "/page/dom.js";
+import { bytes, duration, number, short } from "/page/text.js";
 
-const most_squares = 16, most_nodes = 200, most_labelled = 6;
+const max_squares = 16, max_nodes = 200, max_labelled = 6;
 
 export const colour = (job) => `job${job % 8}`;
 
@@ -22,7 +23,7 @@ function gpus(n) {
   const held = n.holders.flatMap((h) => Array(h.gpus).fill(h));
   const label = n.present ? `${n.gpus - n.idle} of ${n.gpus} GPUs held` : "lost";
   const box = el("span", { class: "gpus", role: "img", "aria-label": label });
-  if (n.gpus > most_squares) {
+  if (n.gpus > max_squares) {
     box.append(el("meter", { min: 0, max: n.gpus, value: n.gpus - n.idle }), ` ${n.gpus - n.idle}/${n.gpus}`);
     return box;
   }
@@ -74,9 +75,9 @@ function datacenterCard() {
       setText(name, d.name);
       setText(facts, `${number(d.nodes.length)} node${d.nodes.length === 1 ? "" : "s"}, ${t.held} of ${t.all} GPUs held` +
         (t.lost ? `, ${t.lost} lost` : "") + (d.gateway_present ? "" : " - its gateway is absent"));
-      keyed(list, d.nodes.slice(0, most_nodes), (n) => n.name, nodeRow);
-      more.hidden = d.nodes.length <= most_nodes;
-      setText(more, `and ${d.nodes.length - most_nodes} more`);
+      keyed(list, d.nodes.slice(0, max_nodes), (n) => n.name, nodeRow);
+      more.hidden = d.nodes.length <= max_nodes;
+      setText(more, `and ${d.nodes.length - max_nodes} more`);
     },
   };
 }
@@ -155,7 +156,7 @@ function drawMap(c, links) {
   const now = JSON.stringify([sites.map((d) => [d.name, d.gateway_present, totals(d.nodes)]), links, width]);
   if (map.hidden || now === drawn || map.matches(":hover, :focus-within")) return;
   drawn = now;
-  const labelled = sites.length <= most_labelled && (width > 480 || sites.length === 2);
+  const labelled = sites.length <= max_labelled && (width > 480 || sites.length === 2);
   const r = 30, height = sites.length === 2 ? 130 : Math.min(300, 150 + 25 * sites.length);
   const cx = width / 2, cy = height / 2 - 8;
   const rx = Math.min(width / 2 - r - 24, 330), ry = sites.length === 2 ? 0 : height / 2 - r - 22;

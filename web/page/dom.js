@@ -59,29 +59,6 @@ export function tableBody(box, head) {
   return box.querySelector("tbody");
 }
 
-export function duration(s) {
-  if (s === null || s === undefined) return "-";
-  if (s < 0.001) return `${(s * 1e6).toFixed(0)} us`;
-  if (s < 1) return `${(s * 1e3).toPrecision(3)} ms`;
-  if (s < 60) return `${s < 10 ? s.toFixed(2) : s.toFixed(0)} s`;
-  if (s < 3600) return `${Math.floor(s / 60)}m ${String(Math.floor(s % 60)).padStart(2, "0")}s`;
-  if (s < 86400) return `${Math.floor(s / 3600)}h ${Math.floor((s % 3600) / 60)}m`;
-  return `${Math.floor(s / 86400)}d ${Math.floor((s % 86400) / 3600)}h`;
-}
-
-function scaled(value, units) {
-  let i = 0;
-  while (value >= 999.5 && i + 1 < units.length) {
-    value /= 1000;
-    ++i;
-  }
-  return `${value >= 100 || i === 0 ? value.toFixed(0) : value.toPrecision(3)} ${units[i]}`;
-}
-
-export const bytes = (n) => scaled(n, ["B", "KB", "MB", "GB", "TB", "PB"]);
-export const number = (n) => n.toLocaleString("en");
-export const short = (n) => Number(n.toPrecision(4)).toString();
-
 // The tip of what is under the pointer or has the focus. Lines of text.
 const tip = byId("tip");
 export function showTip(lines, x, y) {

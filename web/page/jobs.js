@@ -1,8 +1,12 @@
-import { byId, duration, el, keyed, number, setText } from "/page/dom.js";
+import { byId, el, keyed, setText } from "/page/dom.js";
 import { colour } from "/page/cluster.js";
 import { iterationBar } from "/page/progress.js";
+import { duration, number } from "/page/text.js";
 
-const most_explained = 20, most_ended = 20, explain_every_ms = 2000;
+const max_explained = 20, max_ended = 20, explain_every_ms = 2000;
+
+// Without keys every user of the machine is "local".
+const ownerOf = (j) => (j.owner && j.owner !== "local" ? `, ${j.owner}` : "");
 
 const where = (j) => j.allocation.map((a) => `${a.gpus} of ${a.node}`).join(", ");
 
@@ -18,7 +22,7 @@ let asked_at = -Infinity, asking = false;
 async function explain(waiting, ask) {
   if (asking || performance.now() - asked_at < explain_every_ms) return;
   asking = true;
-  for (const j of waiting.slice(0, most_explained)) {
+  for (const j of waiting.slice(0, max_explained)) {
     const e = await ask(`jobs/${j.job}/explain`);
     if (e) sentences.set(j.job, e.reason);
   }
@@ -37,7 +41,7 @@ function queueRow(first) {
     node,
     refresh(j) {
       setText(facts, ` waits ${duration(Math.floor(j.waited_s))}` + (j.priority ? `, priority ${j.priority}` : "") +
-        (j.owner ? `, ${j.owner}` : ""));
+        ownerOf(j));
       setText(why, sentences.get(j.job) ?? j.waiting_reason ?? "");
     },
   };
@@ -54,7 +58,7 @@ function runningRow(first) {
     refresh(j) {
       setText(facts, ` ${j.state === "stopping" ? "stops on" : "on"} ${where(j) || "-"}` +
         (j.merged_with.length ? `, merged with ${j.merged_with.join(", ")}` : "") +
-        (j.attempts > 1 ? `, attempt ${j.attempts}` : "") + (j.owner ? `, ${j.owner}` : ""));
+        (j.attempts > 1 ? `, attempt ${j.attempts}` : "") + ownerOf(j));
       const reached = iterationBar(j);
       bar.hidden = !reached;
       bar.value = reached?.share ?? 0;
@@ -89,8 +93,9 @@ export function showJobs({ jobs }, ask) {
   byId("no-running").hidden = running.length > 0;
   setText(byId("queue-count"), waiting.length ? number(waiting.length) : "");
   setText(byId("running-count"), running.length ? number(running.length) : "");
-  setText(byId("ended-count"), ended.length ? number(ended.length) : "");
+  const failed = ended.filter((j) => j.state === "failed").length;
+  setText(byId("ended-count"), ended.length ? number(ended.length) + (failed ? `, ${number(failed)} failed` : "") : "");
   keyed(byId("queue"), waiting.slice(0, 200), (j) => j.job, queueRow);
   keyed(byId("running"), running.slice(0, 200), (j) => j.job, runningRow);
-  keyed(byId("ended"), ended.slice(0, most_ended), (j) => j.job, endedRow);
+  keyed(byId("ended"), ended.slice(0, max_ended), (j) => j.job, endedRow);
 }

@@ -1,4 +1,5 @@
-import { byId, cellRow, duration, el, keyed, number, setText, tableBody } from "/page/dom.js";
+import { byId, cellRow, el, keyed, setText, tableBody } from "/page/dom.js";
+import { duration, number } from "/page/text.js";
 
 // Fronts: what became of their requests; decoders: their caches and sequences.
 

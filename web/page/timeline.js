@@ -1,4 +1,5 @@
-import { duration, el, hideTip, keyed, setText, showTip, svg } from "/page/dom.js";
+import { el, hideTip, keyed, setText, showTip, svg } from "/page/dom.js";
+import { duration } from "/page/text.js";
 
 // A row for each stage and pipeline: what its GPU did in an iteration. Transfers over the WAN, which
 // keep no GPU busy, are thin lines below, or fill a row of their link. The data has the kinds of tasks.

@@ -1,9 +1,10 @@
 import { lossChart } from "/page/chart.js";
 import { colour } from "/page/cluster.js";
-import { byId, duration, el, keyed, number, setText, short } from "/page/dom.js";
+import { byId, el, keyed, setText } from "/page/dom.js";
+import { duration, number, short } from "/page/text.js";
 import { timeline } from "/page/timeline.js";
 
-const most_shown = 6, none_again_ms = 3000;
+const max_shown = 6, none_again_ms = 3000;
 
 // By job: what it has reported so far.
 const histories = new Map();
@@ -42,7 +43,9 @@ function lent(b) {
 
 function facts(j, h) {
   const last = h.iterations.at(-1);
-  const rows = [["loss", short(last.loss)], ["iteration", `${number(last.iteration)} of ${number(j.iterations)}`],
+  // The list of jobs above has the same two; a history that is being read is behind it.
+  const now = j.loss !== null && j.iteration >= last.iteration ? j : last;
+  const rows = [["loss", now.loss === null ? "not finite" : now.loss.toFixed(4)], ["iteration", `${number(now.iteration)} of ${number(j.iterations)}`],
     ["time", duration(last.end_s - last.begin_s) + (h.planned_s ? `, planned ${duration(h.planned_s)}` : "")]];
   if (h.tokens_per_s) rows.push(["tokens/s", number(Math.round(h.tokens_per_s))]);
   rows.push(["layout", `${h.stages} stage${h.stages > 1 ? "s" : ""} \u00d7 ${h.pipelines} pipeline${h.pipelines > 1 ? "s" : ""}, ` +
@@ -81,16 +84,24 @@ function card(first) {
   };
 }
 
+/// In place of the cards: why there is none.
+function emptyText(wanted) {
+  if (!wanted.length) return "No training runs.";
+  // Its history is on its way from the controller.
+  return wanted.some((j) => j.iteration > 0) ? "Reading." : "Starting: no training has reported an iteration yet.";
+}
+
 export function showTrainings(jobs, ask) {
   const able = jobs.filter((j) => j.command.length === 0);
   const running = able.filter((j) => j.state === "running" || j.state === "stopping");
   // One that has just ended, or was stopped, stays in sight.
   const before = able.filter((j) => !running.includes(j) && j.iteration > 0 && (j.loss !== null || histories.has(j.job)));
-  const wanted = running.concat(before.slice(-Math.max(1, 2 - running.length))).slice(0, most_shown);
+  const wanted = running.concat(before.slice(-Math.max(1, 2 - running.length))).slice(0, max_shown);
   for (const j of wanted) read(j.job, ask);
   for (const job of histories.keys())
     if (!wanted.some((j) => j.job === job)) histories.delete(job);
   const shown = wanted.filter((j) => histories.get(j.job)?.iterations.length);
   byId("no-trainings").hidden = shown.length > 0;
+  setText(byId("no-trainings"), emptyText(wanted));
   keyed(byId("trainings"), shown, (j) => j.job, card);
 }

@@ -1,5 +1,6 @@
 import { lineChart, tick, ticks } from "/page/chart.js";
-import { byId, duration, el, short, svg } from "/page/dom.js";
+import { byId, el, svg } from "/page/dom.js";
+import { duration, sameCurves, short, stepsOf } from "/page/text.js";
 import { legendKey, timelineRow, withKinds } from "/page/timeline.js";
 
 // The reports that verbs write as files: one page, whose data is in it. It is opened from a disk and asks for nothing.
@@ -27,6 +28,9 @@ function charted(testid, drawing) {
   return chart.node;
 }
 
+/// Ticks of whole numbers from 0, with the middle if that is one.
+const countTicks = (high) => (high % 2 ? [0, high] : [0, high / 2, high]);
+
 /// The unit of a page's times, and steps between ticks that people count in.
 function timeUnit(span_s) {
   if (span_s > 10 * 86400) return { unit: "d", unit_s: 86400 };
@@ -41,8 +45,8 @@ function usageChart(r, highest) {
   const at = (i) => ((i + 0.5) * data.span_s) / r.held.length / unit_s;
   return charted("usage", {
     x: { low: 0, high: data.span_s / unit_s, steps, title: `time since the first job, ${unit}` },
-    axes: [{ low: 0, high: data.gpus, ticks: [0, data.gpus / 2, data.gpus], title: "GPUs held", class: "used" },
-      { low: 0, high: highest, ticks: [0, highest / 2, highest], title: "jobs waiting", class: "waiting" }],
+    axes: [{ low: 0, high: data.gpus, ticks: countTicks(data.gpus), title: "GPUs held", class: "used" },
+      { low: 0, high: highest, ticks: countTicks(highest), title: "jobs waiting", class: "waiting" }],
     lines: [{ axis: 0, points: r.held.map((n, i) => [at(i), n]), class: "used", area: true },
       { axis: 1, points: r.waiting.map((n, i) => [at(i), n]), class: "waiting" }],
     stops: r.held.map((n, i) => ({ x: at(i), y: n, axis: 0, tip: [`${Number(at(i).toPrecision(3))} ${unit}`,
@@ -54,14 +58,22 @@ function usageChart(r, highest) {
 function completionTimes() {
   const { unit, unit_s, steps } = timeUnit(Math.max(...data.policies.map((r) => r.jct_cdf.jct_s.at(-1) ?? 0), 1e-9));
   const curves = data.policies.map((r, i) => ({ class: `cdf${i % 8}`, policy: r.policy,
-    points: r.jct_cdf.jct_s.map((s, k) => [s / unit_s, r.jct_cdf.fraction[k]]) })).filter((c) => c.points.length);
+    values: r.jct_cdf.jct_s.map((s) => s / unit_s), fractions: r.jct_cdf.fraction,
+  })).filter((c) => c.values.length);
   if (!curves.length) return [];
-  const longest = Math.max(...curves.flatMap((c) => c.points.at(-1)[0]));
-  return panel("Completion times", "The fraction of the finished jobs that took no longer.",
+  const longest = Math.max(...curves.map((c) => c.values.at(-1)));
+  // A curve below others is wider, so that it shows beside them where they run together.
+  curves.forEach((c, i) => {
+    c.points = stepsOf(c.values, c.fractions);
+    c.width = 1.8 + Math.min(6, 2.2 * (curves.length - 1 - i));
+  });
+  const same = sameCurves(curves.map((c) => ({ name: c.policy, points: c.points })));
+  return panel("Completion times", "The fraction of the finished jobs that took no longer." +
+    (same.length ? ` The curves of ${same.join(", and those of ")} are the same.` : ""),
     charted("completion-times", {
       height: 260, x: { low: 0, high: longest || 1, steps, title: `completion time, ${unit}` }, axes: [{ low: 0, high: 1 }], lines: curves, plane: true,
-      stops: curves.flatMap((c) => c.points.map(([x, y]) => ({ x, y, tip: [c.policy,
-        `${(100 * y).toFixed(1)} % of the jobs within ${duration(x * unit_s)}`] }))),
+      stops: curves.flatMap((c) => c.values.map((x, k) => ({ x, y: c.fractions[k], tip: [c.policy,
+        `${(100 * c.fractions[k]).toFixed(1)} % of the jobs within ${duration(x * unit_s)}`] }))),
       label: `Completion times of finished jobs under ${curves.map((c) => c.policy).join(", ")}.`,
     }), legendOf(...curves.map((c) => legendKey(c.class, c.policy))));
 }

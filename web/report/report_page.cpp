@@ -19,7 +19,7 @@ std::string_view text_of(std::string_view path) {
 std::string script() {
   std::string all;
   for (const auto* path :
-       {"/page/dom.js", "/page/chart.js", "/page/timeline.js", "report/report.js"})
+       {"/page/text.js", "/page/dom.js", "/page/chart.js", "/page/timeline.js", "report/report.js"})
     for (auto rest = text_of(path); !rest.empty();) {
       auto line = rest.substr(0, rest.find('\n') + 1);
       rest.remove_prefix(line.size());

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "actors/control/retries.hpp"
+#include "actors/control/ledger/retries.hpp"
 
 namespace troupe::actors {
 
@@ -37,8 +37,9 @@ void add_ends(job_status& s, const job_record& j, const ledger& book, double now
   s.retry_in_s = retry_in_s(j, now_s);
   const auto ended = ended_attempts(book, j);
   std::vector<attempt_end> ends;
+  const auto tries = j.tries.all();
   for (auto i = ended - std::min(ended, shown); i < ended; ++i)
-    if (j.tries[i].end) ends.push_back(*j.tries[i].end);
+    if (tries[i].end) ends.push_back(*tries[i].end);
   if (!ends.empty()) s.ends = std::move(ends);
 }
 

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "actors/control/ledger.hpp"
+#include "actors/control/ledger/ledger.hpp"
 #include "messages/domain/cluster.hpp"
 #include "messages/wire/client.hpp"
 

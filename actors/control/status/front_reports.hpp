@@ -4,7 +4,7 @@
 #include <map>
 #include <vector>
 
-#include "actors/control/ledger.hpp"
+#include "actors/control/ledger/ledger.hpp"
 #include "messages/wire/client.hpp"
 
 namespace troupe::actors {

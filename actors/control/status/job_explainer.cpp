@@ -1,21 +1,21 @@
 #include "actors/control/status/job_explainer.hpp"
-#include "actors/control/public_detail.hpp"
+#include "actors/control/ledger/public_detail.hpp"
 
 #include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "actors/control/elastic_attempts.hpp"
-#include "actors/control/job_progress.hpp"
+#include "actors/control/ledger/elastic_attempts.hpp"
+#include "actors/control/ledger/job_progress.hpp"
+#include "actors/control/ledger/unions.hpp"
 #include "actors/control/status/ended_attempts.hpp"
 #include "actors/control/status/merge_explainer.hpp"
-#include "actors/control/unions.hpp"
 #include "actors/protocol/permissions.hpp"
 #include "messages/base/find_in.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/cost/batch_split.hpp"
-#include "planners/cost/guesses.hpp"
+#include "planners/devices/guesses.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/plan_text.hpp"
 #include "planners/plans/plan_worth.hpp"
@@ -287,16 +287,27 @@ explanation job_explainer::explain(job_id id, const policy_view& by_policy) {
   reply.summary = summary_of(*j, by_policy);
   reply.plans = plans_considered(*j, by_policy);
   reply.memory = j->memory;
-  // Its first measured iterations replace the guesses.
-  const auto* measured = find_in(s_.progress, j->id);
-  if (!measured || measured->iteration_s == 0)
-    if (auto guesses = planners::guesses_of(s_.cluster, *j->spec, j->where); !guesses.empty())
-      reply.guesses = std::move(guesses);
+  if (auto guesses = guesses_of(*j); !guesses.empty()) reply.guesses = std::move(guesses);
   reply.merge = merge_view_of(s_.state.book, *j, s_.policy, s_.plans);
   if (const auto* l = s_.state.book.lease_of(*j)) reply.follows = l->granted.after;
   if (!has_known_memory(*j->spec))
     for (auto& m : reply.memory) m.predicted_bytes = 0;
   return reply;
+}
+
+/// Its first measured iterations replace the guesses. While it waits, its plans are ranked by what
+/// is expected on all types of theirs.
+std::vector<std::string> job_explainer::guesses_of(const job_record& j) const {
+  if (is_final(j.state)) return {};
+  const auto* measured = find_in(s_.progress, j.id);
+  if (measured && measured->iteration_s > 0) return {};
+  const auto* made = find_in(s_.plans, j.id);
+  if (j.state != job_state::waiting || !made || !made->plans)
+    return planners::guesses_of(s_.cluster, *j.spec, j.where);
+  auto spec = *j.spec;
+  if (spec.elastic && j.elastic)
+    for (const auto& rate : j.elastic->costs.rates) spec.elastic->rates.push_back(rate);
+  return planners::guesses_of(s_.cluster, spec, *made->plans, {});
 }
 
 std::vector<std::string> job_explainer::placement_of(const job_record& j) const {

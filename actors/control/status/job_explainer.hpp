@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "actors/control/cluster_state.hpp"
-#include "actors/control/interfaces.hpp"
+#include "actors/control/interfaces/interfaces.hpp"
+#include "actors/control/ledger/cluster_state.hpp"
 #include "messages/wire/client.hpp"
 #include "planners/policy/policy.hpp"
 
@@ -49,6 +49,7 @@ class job_explainer {
   std::string summary_of_waiting(const job_record& j, const policy_view& by_policy) const;
   std::vector<considered_plan> plans_considered(const job_record& j,
                                                 const policy_view& by_policy) const;
+  std::vector<std::string> guesses_of(const job_record& j) const;
   std::vector<std::string> placement_of(const job_record& j) const;
 
   sources s_;

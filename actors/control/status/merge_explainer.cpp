@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/control/unions.hpp"
+#include "actors/control/ledger/unions.hpp"
 #include "messages/base/find_in.hpp"
 #include "messages/base/folds.hpp"
 #include "planners/titan/merge_candidates.hpp"

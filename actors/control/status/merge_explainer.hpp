@@ -3,8 +3,8 @@
 #include <map>
 #include <optional>
 
-#include "actors/control/interfaces.hpp"
-#include "actors/control/ledger.hpp"
+#include "actors/control/interfaces/interfaces.hpp"
+#include "actors/control/ledger/ledger.hpp"
 #include "messages/wire/client.hpp"
 #include "planners/policy/policy.hpp"
 

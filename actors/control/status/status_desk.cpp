@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "actors/control/job_progress.hpp"
+#include "actors/control/ledger/job_progress.hpp"
 #include "actors/protocol/messenger.hpp"
 #include "actors/protocol/permissions.hpp"
 #include "messages/base/cut_text.hpp"

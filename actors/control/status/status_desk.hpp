@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "actors/control/cluster_state.hpp"
-#include "actors/control/controller_options.hpp"
-#include "actors/control/interfaces.hpp"
+#include "actors/control/interfaces/controller_options.hpp"
+#include "actors/control/interfaces/interfaces.hpp"
+#include "actors/control/ledger/cluster_state.hpp"
 #include "actors/control/status/front_reports.hpp"
 #include "actors/control/status/job_explainer.hpp"
 #include "actors/protocol/actor_state.hpp"

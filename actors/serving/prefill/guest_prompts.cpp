@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t max_held = 4096;            // prompts
 constexpr std::size_t max_ordered_guests = 4096;  // of a group
-constexpr std::uint32_t max_tokens = 1u << 20;
+constexpr std::uint32_t max_prompt_tokens = 1u << 20;
 constexpr std::uint32_t page_tokens = gpu::tile_positions;
 constexpr std::uint64_t block_bytes = std::uint64_t{256} << 10;  // unless a layer's are more
 constexpr double rounding_up_s = 1e-6;
@@ -61,7 +61,7 @@ expected<guest_shape> shape_of(const guest_setup& s, address node) {
 expected<void> guest_prompts::check(const prefill_order& o, const payload& body) const {
   using enum reason::kind;
   const auto& guests = o.group.guests;
-  if (o.tokens == 0 || o.tokens > max_tokens || guests.empty() ||
+  if (o.tokens == 0 || o.tokens > max_prompt_tokens || guests.empty() ||
       guests.size() > max_ordered_guests || o.guest >= guests.size())
     return refuse(malformed, "token count or guest index out of range");
   const auto& me = guests[o.guest];

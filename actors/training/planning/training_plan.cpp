@@ -9,6 +9,7 @@
 #include "messages/base/statistics.hpp"
 #include "messages/domain/device_kind.hpp"
 #include "planners/cost/plan_time.hpp"
+#include "planners/schedule/named_schedule.hpp"
 #include "runtime/host/transport.hpp"
 
 namespace troupe::actors {

@@ -1,5 +1,5 @@
-#include "cli/common/host_options.hpp"
-#include "cli/common/policy_option.hpp"
+#include "cli/options/host_options.hpp"
+#include "cli/options/policy_option.hpp"
 #include "cli/verbs/verb.hpp"
 
 namespace troupe::cli {

@@ -2,10 +2,10 @@
 
 #include <unistd.h>
 
-#include "cli/common/controller_connection.hpp"
-#include "cli/common/interrupt.hpp"
-#include "cli/common/key_file.hpp"
-#include "cli/common/server_url.hpp"
+#include "cli/connection/controller_connection.hpp"
+#include "cli/connection/key_file.hpp"
+#include "cli/connection/server_url.hpp"
+#include "cli/output/interrupt.hpp"
 #include "cli/verbs/verb.hpp"
 #include "runtime/host/pause.hpp"
 #include "runtime/host/real_clock.hpp"

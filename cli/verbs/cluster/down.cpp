@@ -2,8 +2,10 @@
 #include <csignal>
 #include <set>
 
-#include "cli/common/controller_connection.hpp"
-#include "cli/common/local_cluster.hpp"
+#include <fmt/ranges.h>
+
+#include "cli/cluster/local_cluster.hpp"
+#include "cli/connection/controller_connection.hpp"
 #include "cli/verbs/verb.hpp"
 #include "runtime/host/pause.hpp"
 #include "runtime/host/stopwatch.hpp"
@@ -28,8 +30,7 @@ class down_verb final : public verb {
     // By the owner of the directory's lock rather than a file with a number: the kernel drops the
     // lock with the process, and numbers are used again.
     const auto process = local_cluster::holder(state_);
-    if (!process)
-      return out.failure(fmt::format("no cluster is running on the state directory {}", state_));
+    if (!process) return out.failure(nobody_there());
     if (::kill(*process, SIGTERM) != 0)
       return out.failure(fmt::format(
           "process {} runs the cluster on {} and belongs to another user", *process, state_));
@@ -45,6 +46,14 @@ class down_verb final : public verb {
   }
 
  private:
+  std::string nobody_there() const {
+    auto text = fmt::format("no cluster is running on the state directory {}", state_);
+    if (const auto others = states_in_use(state_); !others.empty())
+      return text + fmt::format("; one is up on {} (--state)", fmt::join(others, ", "));
+    return text +
+           "; SIGTERM ends a host that was started by hand (controller, gateway, node, serve)";
+  }
+
   /// The lock is free only when all processes have ended, so a new `troupe up` can follow at once.
   bool wait_for_the_end(output& out, pid_t process) const {
     const runtime::stopwatch waited;

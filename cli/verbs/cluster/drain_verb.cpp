@@ -1,4 +1,4 @@
-#include "cli/common/controller_connection.hpp"
+#include "cli/connection/controller_connection.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/parse/reader.hpp"
 

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "cli/common/host_options.hpp"
+#include "cli/options/host_options.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/parse/reader.hpp"
 #include "runtime/process/visible_gpus.hpp"

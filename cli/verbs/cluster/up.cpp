@@ -7,10 +7,10 @@
 #include <csignal>
 #include <filesystem>
 
-#include "cli/common/controller_connection.hpp"
-#include "cli/common/human.hpp"
-#include "cli/common/local_cluster.hpp"
-#include "cli/common/policy_option.hpp"
+#include "cli/cluster/local_cluster.hpp"
+#include "cli/connection/controller_connection.hpp"
+#include "cli/options/policy_option.hpp"
+#include "cli/output/human.hpp"
 #include "cli/verbs/verb.hpp"
 
 namespace troupe::cli {

@@ -2,9 +2,9 @@
 #include <filesystem>
 #include <map>
 
-#include "cli/common/assumed.hpp"
-#include "cli/common/described_program.hpp"
-#include "cli/common/human.hpp"
+#include "cli/options/assumed.hpp"
+#include "cli/output/human.hpp"
+#include "cli/programs/described_program.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
 #include "formats/load/lookup_table.hpp"
@@ -76,6 +76,8 @@ std::size_t likeness(const file_kind& kind, const formats::value& v, const fs::p
 expected<std::string> kind_of(const fs::path& file) {
   // Traces have no keys, only columns.
   if (file.extension() == ".csv") return "trace";
+  // Given in a job file's place: the job's reader says what to type.
+  if (file.extension() == ".py" || file.extension() == ".sh") return "job";
   const auto v = formats::load_value(file);
   if (!v) return refuse(v.error());
   const file_kind* best = nullptr;
@@ -288,6 +290,7 @@ class check_verb final : public verb {
   void warn_of(const job_spec& j) {
     if (auto assumed = assumption_text(j, "model, gpus or memory_gb"); !assumed.empty())
       warnings_.push_back(std::move(assumed));
+    for (auto& doubt : doubts_of(j)) warnings_.push_back(std::move(doubt));
     if (!has_exact_gpus(j) || cluster_.empty()) return;
     const auto c = formats::load_cluster(cluster_);
     if (!c) return warnings_.push_back(c.error().text);

@@ -3,7 +3,7 @@
 #include <map>
 #include <span>
 
-#include "cli/common/output_file.hpp"
+#include "cli/output/output_file.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/parse/reader.hpp"
 #include "formats/traces/generate.hpp"

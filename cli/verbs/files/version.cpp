@@ -1,11 +1,11 @@
-#include "cli/common/version.hpp"
+#include "cli/output/version.hpp"
 
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "cli/common/policy_option.hpp"
+#include "cli/options/policy_option.hpp"
 #include "cli/verbs/verb.hpp"
 #include "gpu/device/device_type.hpp"
 #include "messages/domain/device_kind.hpp"

@@ -1,10 +1,11 @@
 #include <algorithm>
 #include <csignal>
 
-#include "cli/common/controller_connection.hpp"
-#include "cli/common/human.hpp"
-#include "cli/common/progress.hpp"
-#include "cli/common/table.hpp"
+#include "cli/connection/controller_connection.hpp"
+#include "cli/connection/job_endings.hpp"
+#include "cli/output/human.hpp"
+#include "cli/output/progress.hpp"
+#include "cli/output/table.hpp"
 #include "cli/verbs/verb.hpp"
 #include "web/dashboard/job_json.hpp"
 
@@ -40,7 +41,11 @@ class explain_verb final : public verb {
       out.line("Its GPUs are those of lease {}, which it follows.", *reply->follows);
     if (reply->merge) out.line("{}", merge_text(reply->job, *reply->merge));
     if (!reply->plans.empty())
-      out.text(fmt::format("\nPlans, best first, by {}:\n\n", reply->metric) + plans_text(*reply));
+      out.text(fmt::format("\nPlans, best first, by {}{}:\n\n", reply->metric,
+                           is_assumed(reply->job)
+                               ? " (of the model that it is planned as, since it names none)"
+                               : "") +
+               plans_text(*reply));
     if (!reply->memory.empty()) out.line("\nMemory:");
     for (const auto& m : reply->memory) out.line("  {}", memory_text(m));
     if (!last.empty()) {
@@ -53,6 +58,8 @@ class explain_verb final : public verb {
   }
 
  private:
+  static bool is_assumed(const job_status& j) { return !j.command.empty() && j.model.empty(); }
+
   static std::string merge_text(const job_status& j, const merge_view& m) {
     if (m.with.empty())
       return fmt::format("Not merged: {}.", m.why_not.empty() ? "the others have left" : m.why_not);
@@ -91,18 +98,6 @@ class explain_verb final : public verb {
     return plans.text(terminal_columns());
   }
 
-  /// The part of the job whose output has the reason of its failure; logs are by part.
-  std::uint32_t failed_part(const job_status& j) {
-    if (!j.failed_node) return 0;
-    const auto now = remote_.ask<query_reply>(query_jobs{0, j.job});
-    if (!now) return 0;
-    for (std::uint32_t part = 0; part < j.where.size(); ++part)
-      if (const auto n = j.where[part].node;
-          n < now->nodes.size() && now->nodes[n].name == *j.failed_node)
-        return part;
-    return 0;
-  }
-
   /// It was stopped, and has ended otherwise than by that or with 0.
   static bool did_not_obey(const job_status& j) {
     const auto status = j.exit_code.value_or(0);
@@ -116,24 +111,9 @@ class explain_verb final : public verb {
     // logs`.
     if (j.attempts == 0 || !(j.state == job_state::failed || did_not_obey(j))) return {};
     constexpr std::size_t max_lines = 5;
-    constexpr std::uint64_t max_bytes = 4096, end_of_log = std::uint64_t{1} << 62;
-    part_ = failed_part(j);
-    // An offset beyond the end is answered with the log's length.
-    const auto about = remote_.ask<log_chunk>(read_log{0, j.job, 0, part_, end_of_log});
-    if (!about || !about->why.text.empty()) return {};
-    const auto from = about->offset - std::min(about->offset, max_bytes);
-    if (!remote_.ask<log_chunk>(read_log{0, j.job, 0, part_, from})) return {};
-    const auto raw = remote_.raw().bytes();
-    const std::string tail{reinterpret_cast<const char*>(raw.data()), raw.size()};
-    std::vector<std::string> lines;
-    for (std::size_t at = 0; at < tail.size();) {
-      const auto end = std::min(tail.find('\n', at), tail.size());
-      if (end > at) lines.push_back(tail.substr(at, end - at));
-      at = end + 1;
-    }
-    if (lines.size() > max_lines)
-      lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(max_lines));
-    return lines;
+    auto last = last_output_of(remote_, j, max_lines);
+    part_ = last.part;
+    return std::move(last.lines);
   }
 
   static json document(const explanation& e, const std::vector<std::string>& last) {

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "cli/common/job_selection.hpp"
+#include "cli/connection/job_selection.hpp"
 #include "cli/verbs/verb.hpp"
 
 namespace troupe::cli {

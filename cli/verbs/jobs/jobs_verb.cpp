@@ -3,10 +3,10 @@
 
 #include <fmt/ranges.h>
 
-#include "cli/common/controller_connection.hpp"
-#include "cli/common/human.hpp"
-#include "cli/common/job_selection.hpp"
-#include "cli/common/table.hpp"
+#include "cli/connection/controller_connection.hpp"
+#include "cli/connection/job_selection.hpp"
+#include "cli/output/human.hpp"
+#include "cli/output/table.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
 #include "web/dashboard/job_json.hpp"
@@ -67,7 +67,10 @@ std::vector<column> job_columns(const query_reply& reply, bool everything) {
        [](const job_status& j) { return j.priority ? fmt::to_string(j.priority) : "-"; }},
       {"model", [](const job_status& j) { return j.model.empty() ? "-" : j.model; }}};
   if (everything) {
-    all.push_back({"age", [=](const job_status& j) { return duration_text(seconds(j)); }});
+    // A job that has ended has no age any more.
+    all.push_back({"age", [=](const job_status& j) {
+                     return (is_final(j.state) ? "took " : "") + duration_text(seconds(j));
+                   }});
     all.push_back({"attempts", [](const job_status& j) { return fmt::to_string(j.attempts); }});
     all.push_back(split);
   } else {

@@ -3,9 +3,9 @@
 #include <utility>
 #include <vector>
 
-#include "cli/common/controller_connection.hpp"
-#include "cli/common/log_printer.hpp"
-#include "cli/common/progress.hpp"
+#include "cli/connection/controller_connection.hpp"
+#include "cli/output/log_printer.hpp"
+#include "cli/output/progress.hpp"
 #include "cli/verbs/verb.hpp"
 #include "runtime/host/pause.hpp"
 #include "runtime/host/stopwatch.hpp"

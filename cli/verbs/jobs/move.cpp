@@ -1,4 +1,4 @@
-#include "cli/common/controller_connection.hpp"
+#include "cli/connection/controller_connection.hpp"
 #include "cli/verbs/jobs/suspension.hpp"
 #include "cli/verbs/verb.hpp"
 #include "planners/plans/plan_text.hpp"

@@ -18,10 +18,9 @@ job_result requeue(remote& r, job_id id) {
   if (!now) return {{}, "", now.error()};
   if (is_final(now->state)) return not_done(id, ended_meanwhile(*now));
   const auto lost = lost_iterations(*before, *now);
-  return {
-      suspension(id, now->iterations_done, asked.s(), lost),
-      fmt::format("job {} stopped and queued again after iteration {}{}", id, now->iterations_done,
-                  lost > 0 ? fmt::format("; {} iterations lost", lost) : "")};
+  return {suspension(id, now->iterations_done, asked.s(), lost),
+          fmt::format("job {} stopped and queued again{}{}", id, after_iteration(*now),
+                      lost > 0 ? fmt::format("; {} iterations lost", lost) : "")};
 }
 
 }  // namespace

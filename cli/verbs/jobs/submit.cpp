@@ -2,10 +2,10 @@
 #include <filesystem>
 #include <utility>
 
-#include "cli/common/assumed.hpp"
-#include "cli/common/described_program.hpp"
-#include "cli/common/human.hpp"
-#include "cli/common/job_endings.hpp"
+#include "cli/connection/job_endings.hpp"
+#include "cli/options/assumed.hpp"
+#include "cli/output/human.hpp"
+#include "cli/programs/described_program.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
 #include "messages/base/absolute_path.hpp"
@@ -24,6 +24,19 @@ std::string name_for(const std::string& program) {
   // A name that begins with '-' would be read as an option by other verbs.
   name.erase(0, std::min(name.find_first_not_of(".-"), name.size()));
   return name.empty() ? "command" : name;
+}
+
+/// The file that a command gives to Python by itself; empty: it does not.
+std::string python_file_of(const std::vector<std::string>& command) {
+  const auto name = std::filesystem::path{command.front()}.filename().string();
+  if (name.ends_with(".py")) return command.front();
+  if (!name.starts_with("python")) return {};
+  for (std::size_t i = 1; i < command.size(); ++i) {
+    if (!command[i].starts_with('-')) return command[i].ends_with(".py") ? command[i] : "";
+    // Behind these are no files.
+    if (command[i] == "-m" || command[i] == "-c") return {};
+  }
+  return {};
 }
 
 /// The text with \xNN in place of bytes that are not printable ASCII.
@@ -71,7 +84,7 @@ class submit_verb final : public verb {
   int run(output& out) override {
     std::vector<std::string> notices;
     // All files are read before the first job is sent: a mistake in the last one submits none.
-    const auto jobs = load(notices);
+    const auto jobs = load(out, notices);
     if (!jobs) return out.bad(jobs.error());
     for (const auto& n : notices) out.note("troupe: {}", n);
     json submitted = json::array(), refused = json::array();
@@ -83,6 +96,8 @@ class submit_verb final : public verb {
           job, command_.empty() ? "model, gpus or memory_gb" : "--model, --gpus or --memory");
       // The user should see a guess while the job can still be cancelled.
       if (!assumed.empty() && !silent) out.note("{}: {}", job.name, assumed);
+      if (!silent)
+        for (const auto& doubt : doubts_of(job)) out.note("{}: {}", job.name, doubt);
       const auto given = silent ? refuse(*silent) : remote_.submit(job);
       if (!given) {
         const auto& why = given.error();
@@ -99,10 +114,13 @@ class submit_verb final : public verb {
                            {"name", job.name},
                            {"assumed", assumed.empty() ? json() : json(assumed)}});
       out.line("job {}: {} submitted", *given, job.name);
-      if (auto notice = spread_notice(*given, job); !notice.empty()) {
+      std::string notices_of;
+      for (const auto& notice : {spread_notice(*given, job), launcher_notice(*given, job)}) {
+        if (notice.empty()) continue;
         out.note("{}: {}", job.name, notice);
-        submitted.back()["notice"] = std::move(notice);
+        notices_of += (notices_of.empty() ? "" : "; ") + notice;
       }
+      if (!notices_of.empty()) submitted.back()["notice"] = std::move(notices_of);
     }
     (void)flush_output();
     json document{{"jobs", submitted}, {"refused", refused}};
@@ -124,7 +142,22 @@ class submit_verb final : public verb {
     return said == about->placement.end() ? std::string{} : *said;
   }
 
-  expected<std::vector<job_spec>> load(std::vector<std::string>& notices) const {
+  /// That a Python file will be one process a node, though each of its GPUs has a rank; empty: it
+  /// has a launcher, or there is one GPU a node.
+  std::string launcher_notice(job_id id, const job_spec& job) {
+    if (!is_program(job) || job.elastic || job.gpus < 2) return {};
+    const auto file = python_file_of(job.command);
+    if (file.empty()) return {};
+    const auto now = remote_.ask<query_reply>(query_jobs{0, id});
+    if (!now || std::ranges::none_of(now->nodes, [](const auto& n) { return n.gpus > 1; }))
+      return {};
+    return fmt::format(
+        "the command is started once a node, with WORLD_SIZE={} in all; `torchrun {}` or `python3 "
+        "-m troupe.run {}` starts a process for each GPU",
+        job.gpus, file, file);
+  }
+
+  expected<std::vector<job_spec>> load(const output& out, std::vector<std::string>& notices) const {
     const auto bad = [](std::string why) { return refuse(reason::kind::invalid, std::move(why)); };
     std::vector<job_spec> jobs;
     if (files_.empty() && command_.empty())
@@ -140,7 +173,7 @@ class submit_verb final : public verb {
         return bad(fmt::format("word {} of the command: found '{}', expected UTF-8", i + 1,
                                escaped(command_[i])));
     for (const auto& file : files_) {
-      auto job = load_job(file, {}, &notices);
+      auto job = load_job(out, file, &notices);
       if (!job) return refuse(job.error());
       jobs.push_back(std::move(*job));
     }
@@ -178,13 +211,16 @@ class submit_verb final : public verb {
   int wait(const output& out, const std::vector<job_id>& jobs, json& document) {
     document["submitted"] = std::exchange(document["jobs"], json::array());
     int status = exit_done;
-    const auto ok = wait_for_jobs(remote_, jobs, [&](const query_reply& r) {
+    const auto each = [&](const query_reply& r) {
       const auto& j = r.jobs.front();
       document["jobs"].push_back(ending_document(r));
       out.line("{}", ending_text(j));
       (void)flush_output();
       status = std::max(status, exit_status_of(j));
-    });
+      note_output(out, remote_, j);
+    };
+    const auto ok = wait_for_jobs(remote_, jobs, each,
+                                  [&](const job_status& j) { note_waiting(out, remote_, j); });
     if (!ok) document["error"] = ok.error().text, document["code"] = code_of(ok.error());
     out.document(document);
     return ok ? status : out.failure(ok.error());

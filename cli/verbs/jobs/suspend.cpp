@@ -21,7 +21,7 @@ job_result suspend(remote& r, job_id id) {
   if (is_final(now->state)) return not_done(id, ended_meanwhile(*now));
   const auto lost = lost_iterations(*before, *now);
   return {suspension(id, now->iterations_done, asked.s(), lost),
-          fmt::format("job {} suspended after iteration {}{}", id, now->iterations_done,
+          fmt::format("job {} suspended{}{}", id, after_iteration(*now),
                       lost > 0 ? fmt::format("; {} iterations lost", lost) : "")};
 }
 

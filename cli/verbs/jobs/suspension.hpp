@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cli/common/controller_connection.hpp"
-#include "cli/common/output.hpp"
+#include "cli/connection/controller_connection.hpp"
+#include "cli/output/output.hpp"
 #include "cli/verbs/jobs/job_action.hpp"
 #include "runtime/host/pause.hpp"
 #include "runtime/host/stopwatch.hpp"
@@ -39,6 +39,12 @@ inline reason ended_meanwhile(const job_status& j) {
 /// Iterations that were reported before the stop and must be repeated.
 inline std::uint64_t lost_iterations(const job_status& before, const job_status& now) {
   return std::max(before.iteration, now.iterations_done) - now.iterations_done;
+}
+
+/// " after iteration 40"; of a program that has reported none, nothing.
+inline std::string after_iteration(const job_status& j) {
+  if (!j.command.empty() && j.iterations_done == 0 && j.iteration == 0) return {};
+  return fmt::format(" after iteration {}", j.iterations_done);
 }
 
 /// The document of these verbs; `iteration` is null if nothing was changed.

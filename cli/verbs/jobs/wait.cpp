@@ -1,5 +1,5 @@
-#include "cli/common/job_endings.hpp"
-#include "cli/common/job_selection.hpp"
+#include "cli/connection/job_endings.hpp"
+#include "cli/connection/job_selection.hpp"
 #include "cli/verbs/verb.hpp"
 
 namespace troupe::cli {
@@ -23,14 +23,17 @@ class wait_verb final : public verb {
     if (jobs->empty()) return out.bad("expected job numbers");
     json document = json::array();
     int status = exit_done;
-    const auto ok = wait_for_jobs(remote_, *jobs, [&](const query_reply& r) {
+    const auto each = [&](const query_reply& r) {
       const auto& j = r.jobs.front();
       document.push_back(ending_document(r));
       out.line("{}", ending_text(j));
       (void)flush_output();
       // 0 or 1 only, unlike `submit --wait`: several programs' codes could not be distinguished.
       if (j.state != job_state::finished) status = exit_no;
-    });
+      note_output(out, remote_, j);
+    };
+    const auto ok = wait_for_jobs(remote_, *jobs, each,
+                                  [&](const job_status& j) { note_waiting(out, remote_, j); });
     json ended{{"jobs", document}};
     if (!ok) ended["error"] = ok.error().text, ended["code"] = code_of(ok.error());
     out.document(ended);

@@ -1,6 +1,6 @@
 #include "cli/verbs/serving/end_in_order.hpp"
 
-#include "cli/common/interrupt.hpp"
+#include "cli/output/interrupt.hpp"
 #include "runtime/host/pause.hpp"
 #include "runtime/host/wait.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "cli/common/output.hpp"
+#include "cli/output/output.hpp"
 #include "web/http/http_server.hpp"
 #include "web/openai/service.hpp"
 

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "actors/node/awaited_work.hpp"
-#include "cli/common/key_file.hpp"
-#include "cli/common/server_url.hpp"
+#include "cli/connection/key_file.hpp"
+#include "cli/connection/server_url.hpp"
 #include "cli/verbs/serving/end_in_order.hpp"
 #include "messages/base/whole_file.hpp"
 #include "messages/base/whole_number.hpp"

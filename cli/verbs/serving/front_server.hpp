@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/common/host_options.hpp"
-#include "cli/common/output.hpp"
+#include "cli/options/host_options.hpp"
+#include "cli/output/output.hpp"
 #include "web/http/http_server.hpp"
 #include "web/openai/service.hpp"
 

@@ -1,15 +1,16 @@
 #include <algorithm>
 #include <optional>
 
-#include "cli/common/controller_connection.hpp"
-#include "cli/common/human.hpp"
-#include "cli/common/output_file.hpp"
+#include "cli/connection/controller_connection.hpp"
+#include "cli/output/human.hpp"
+#include "cli/output/output_file.hpp"
 #include "cli/verbs/serving/remote_completion.hpp"
 #include "cli/verbs/verb.hpp"
 #include "gpu/device/processors.hpp"
 #include "gpu/inference/generate.hpp"
 #include "gpu/model/safetensors.hpp"
-#include "gpu/text/chat_template.hpp"
+#include "text/chat/chat_template.hpp"
+#include "text/tokens/open_tokenizer.hpp"
 
 namespace troupe::cli {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/common/output.hpp"
+#include "cli/output/output.hpp"
 #include "messages/domain/completion.hpp"
 
 namespace troupe::cli {

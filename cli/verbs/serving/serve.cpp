@@ -4,10 +4,10 @@
 #include <filesystem>
 #include <optional>
 
-#include "cli/common/human.hpp"
-#include "cli/common/interrupt.hpp"
-#include "cli/common/key_file.hpp"
-#include "cli/common/server_url.hpp"
+#include "cli/connection/key_file.hpp"
+#include "cli/connection/server_url.hpp"
+#include "cli/output/human.hpp"
+#include "cli/output/interrupt.hpp"
 #include "cli/verbs/serving/end_in_order.hpp"
 #include "cli/verbs/serving/front_server.hpp"
 #include "cli/verbs/verb.hpp"

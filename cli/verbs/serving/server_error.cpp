@@ -1,6 +1,6 @@
 #include "cli/verbs/serving/server_error.hpp"
 
-#include "cli/common/output.hpp"
+#include "cli/output/output.hpp"
 
 namespace troupe::cli {
 

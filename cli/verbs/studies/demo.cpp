@@ -2,11 +2,11 @@
 #include <filesystem>
 #include <map>
 
-#include "cli/common/controller_connection.hpp"
-#include "cli/common/human.hpp"
-#include "cli/common/local_cluster.hpp"
-#include "cli/common/output_directory.hpp"
-#include "cli/common/progress.hpp"
+#include "cli/cluster/local_cluster.hpp"
+#include "cli/connection/controller_connection.hpp"
+#include "cli/output/human.hpp"
+#include "cli/output/output_directory.hpp"
+#include "cli/output/progress.hpp"
 #include "cli/reports/comparison.hpp"
 #include "cli/verbs/studies/demo_parts.hpp"
 #include "cli/verbs/verb.hpp"

@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "cli/common/output.hpp"
+#include "cli/output/output.hpp"
 
 namespace troupe::cli {
 

@@ -6,11 +6,11 @@
 #include <map>
 #include <vector>
 
-#include "actors/control/training_history.hpp"
-#include "cli/common/busy_machine.hpp"
-#include "cli/common/controller_connection.hpp"
-#include "cli/common/human.hpp"
-#include "cli/common/local_cluster.hpp"
+#include "actors/control/ledger/training_history.hpp"
+#include "cli/cluster/busy_machine.hpp"
+#include "cli/cluster/local_cluster.hpp"
+#include "cli/connection/controller_connection.hpp"
+#include "cli/output/human.hpp"
 #include "cli/reports/prefill_result.hpp"
 #include "cli/verbs/serving/remote_completion.hpp"
 #include "formats/load/load.hpp"

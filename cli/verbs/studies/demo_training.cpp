@@ -1,10 +1,11 @@
+#include "cli/reports/training_figures.hpp"
 #include "cli/verbs/studies/demo_parts.hpp"
 
 #include <algorithm>
 #include <vector>
 
-#include "cli/common/busy_machine.hpp"
-#include "cli/common/local_cluster.hpp"
+#include "cli/cluster/busy_machine.hpp"
+#include "cli/cluster/local_cluster.hpp"
 #include "cli/reports/follow_training.hpp"
 #include "cli/reports/iteration_picture.hpp"
 #include "cli/reports/training_result.hpp"

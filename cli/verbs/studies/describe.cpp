@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
-#include "cli/common/described_program.hpp"
-#include "cli/common/output_file.hpp"
-#include "cli/common/table.hpp"
+#include "cli/output/output_file.hpp"
+#include "cli/output/table.hpp"
+#include "cli/programs/described_program.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
 #include "formats/traces/trace.hpp"
@@ -76,7 +76,7 @@ class describe_verb final : public verb {
     if (!out_.empty()) out.line("{}: for `model:` of a job file", out_);
   }
 
-  training_program program_;
+  layer_file program_;
   std::string out_;
 };
 

@@ -1,17 +1,17 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cli/common/described_program.hpp"
-#include "cli/common/human.hpp"
-#include "cli/common/profile_option.hpp"
-#include "cli/common/table.hpp"
+#include "cli/options/profile_option.hpp"
+#include "cli/output/human.hpp"
+#include "cli/output/table.hpp"
+#include "cli/programs/described_program.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
 #include "formats/parse/reader.hpp"
 #include "messages/domain/device_kind.hpp"
 #include "messages/domain/schedules.hpp"
-#include "planners/cost/guesses.hpp"
 #include "planners/cost/plan_time.hpp"
+#include "planners/devices/guesses.hpp"
 #include "planners/model/job_memory.hpp"
 #include "planners/plans/explicit_plan.hpp"
 #include "planners/plans/fits.hpp"

@@ -1,7 +1,7 @@
 #include <filesystem>
 #include <string>
 
-#include "cli/common/python_module.hpp"
+#include "cli/programs/python_module.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
 #include "gpu/model/export.hpp"

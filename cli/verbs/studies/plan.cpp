@@ -6,13 +6,13 @@
 #include <span>
 #include <utility>
 
-#include "cli/common/described_program.hpp"
-#include "cli/common/human.hpp"
-#include "cli/common/lookup_option.hpp"
-#include "cli/common/output_file.hpp"
-#include "cli/common/policy_option.hpp"
-#include "cli/common/profile_option.hpp"
-#include "cli/common/table.hpp"
+#include "cli/options/lookup_option.hpp"
+#include "cli/options/policy_option.hpp"
+#include "cli/options/profile_option.hpp"
+#include "cli/output/human.hpp"
+#include "cli/output/output_file.hpp"
+#include "cli/output/table.hpp"
+#include "cli/programs/described_program.hpp"
 #include "cli/reports/cells.hpp"
 #include "cli/verbs/studies/plan_titan.hpp"
 #include "cli/verbs/studies/provision.hpp"
@@ -21,9 +21,11 @@
 #include "formats/parse/reader.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/domain/device_kind.hpp"
-#include "planners/cost/guesses.hpp"
 #include "planners/cost/plan_time.hpp"
+#include "planners/devices/guesses.hpp"
 #include "planners/plans/bounds.hpp"
+#include "planners/plans/places.hpp"
+#include "planners/policy/bound_warning.hpp"
 #include "planners/policy/elastic_jobs.hpp"
 #include "planners/policy/estimate.hpp"
 #include "planners/policy/placement.hpp"
@@ -176,13 +178,10 @@ json plan_document(const cluster& c, const job_spec& job, const plan& p) {
           {"stages", stages}};
 }
 
-/// Types of the plans shown, ranked by speeds that are guesses among them.
+/// The speeds by which the plans shown are ranked.
 std::vector<std::string> guesses_of(const cluster& c, const job_spec& job, const answer& a) {
-  if (is_serving(job)) return {};
-  std::vector<gpu_index> types;
-  for (const auto& share : a.where) types.push_back(c.nodes[share.node].gpu);
-  for (const auto& p : a.plans) types.insert(types.end(), p.gpu_types.begin(), p.gpu_types.end());
-  return planners::guesses_of(c, job, types, a.where);
+  return is_serving(job) ? std::vector<std::string>{}
+                         : planners::guesses_of(c, job, a.plans, a.where);
 }
 
 /// A decoder's memory by purpose, in bytes.

@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "cli/common/human.hpp"
-#include "cli/common/table.hpp"
+#include "cli/output/human.hpp"
+#include "cli/output/table.hpp"
 #include "messages/base/folds.hpp"
 #include "messages/base/refuse.hpp"
 #include "planners/policy/placement.hpp"

@@ -1,10 +1,11 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "cli/common/link_profile.hpp"
-#include "cli/common/output_file.hpp"
-#include "cli/common/profiled_program.hpp"
-#include "cli/common/table.hpp"
+#include "cli/options/link_profile.hpp"
+#include "cli/output/output_file.hpp"
+#include "cli/output/progress.hpp"
+#include "cli/output/table.hpp"
+#include "cli/programs/profiled_program.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/gpu_names.hpp"
 #include "formats/load/load.hpp"
@@ -250,14 +251,21 @@ class profile_verb final : public verb {
       // can_write() reports the reason if this fails.
       fs::create_directories(file.parent_path(), error);
     if (auto ok = can_write(out_); !ok) return out.bad(ok.error());
-    wish_.progress = [&](const std::string& text) {
-      // Progress is for people; what is missing in the file belongs in a log as well.
-      if (on_terminal() || text.find("not measured") != std::string::npos) out.note("{}", text);
+    work_progress progress;
+    const auto say = [&](const std::string& text, double share) {
+      progress.show(fmt::format("{} ({:.0f} %)", text, 100 * share), share);
+    };
+    wish_.progress = say;
+    wish_.not_measured = [&](const std::string& text) {
+      progress.clear();
+      out.note("troupe: {}", text);
     };
     auto profile = gpu::measure_device(wish_);
+    progress.clear();
     if (!profile) return out.failure(profile.error());
     if (of_program) {
-      auto layers = measure_program();
+      auto layers = measure_program(say);
+      progress.clear();
       if (!layers) return out.bad(layers.error());
       profile->programs.push_back(std::move(*layers));
     }
@@ -271,7 +279,8 @@ class profile_verb final : public verb {
   }
 
  private:
-  expected<layers_profile> measure_program() {
+  expected<layers_profile> measure_program(
+      const std::function<void(const std::string&, double)>& progress) {
     std::error_code error;
     auto& file = program_.program.file;
     if (!fs::exists(file, error)) return refuse(reason::kind::invalid, "{}: no such file", file);
@@ -284,6 +293,7 @@ class profile_verb final : public verb {
     std::ranges::sort(program_.rows);
     program_.rounds = wish_.rounds;
     program_.busy = wish_.busy;
+    program_.progress = progress;
     return profile_program(program_);
   }
 
@@ -343,8 +353,12 @@ class profile_verb final : public verb {
              out_, type.empty() ? "A40" : type, fs::path{out_}.filename().string());
   }
 
-  gpu::profile_wish wish_{
-      .models = {}, .rows = {}, .sequences = {}, .tensor_parallel = {}, .progress = {}};
+  gpu::profile_wish wish_{.models = {},
+                          .rows = {},
+                          .sequences = {},
+                          .tensor_parallel = {},
+                          .progress = {},
+                          .not_measured = {}};
   program_wish program_{};
   std::vector<std::string> models_;
   std::string out_ = "profile.yaml";

@@ -6,8 +6,8 @@
 #include <limits>
 #include <optional>
 
-#include "cli/common/human.hpp"
-#include "cli/common/table.hpp"
+#include "cli/output/human.hpp"
+#include "cli/output/table.hpp"
 #include "messages/domain/device_kind.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/espresso/cmr_placer.hpp"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/common/output.hpp"
+#include "cli/output/output.hpp"
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/job.hpp"
 #include "planners/espresso/cost_tree.hpp"

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "cli/common/human.hpp"
-#include "cli/common/table.hpp"
+#include "cli/output/human.hpp"
+#include "cli/output/table.hpp"
 #include "cli/verbs/studies/provision.hpp"
 #include "formats/traces/trace.hpp"
 #include "planners/espresso/pareto.hpp"

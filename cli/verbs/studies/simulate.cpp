@@ -3,10 +3,10 @@
 #include <optional>
 #include <utility>
 
-#include "cli/common/lookup_option.hpp"
-#include "cli/common/output_file.hpp"
-#include "cli/common/policy_option.hpp"
-#include "cli/common/policy_settings.hpp"
+#include "cli/options/lookup_option.hpp"
+#include "cli/options/policy_option.hpp"
+#include "cli/options/policy_settings.hpp"
+#include "cli/output/output_file.hpp"
 #include "cli/reports/seed_study.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
@@ -37,8 +37,9 @@ class simulate_verb final : public verb {
         ->capture_default_str();
     app.add_option("--workload", workload_,
                    "Rule that assigns models to the trace's jobs: frenzy, crius, crius-deadlines, "
-                   "titan; or as-is: each takes its duration on its own number and type of GPUs")
-        ->capture_default_str();
+                   "titan; or as-is: each takes its duration on its own number and type of GPUs "
+                   "(default: as-is for a trace of durations without models, unless "
+                   "--parallelism asks for plans; else frenzy)");
     app.add_option("--throughputs", throughputs_,
                    "Measured speeds of the trace's models, instead of a workload: CSV "
                    "(model,gpu_type,gpus,samples_per_s), or Gavel's JSON")
@@ -178,9 +179,13 @@ class simulate_verb final : public verb {
       if (!loaded) return refuse(loaded.error());
       speeds = std::move(*loaded);
     }
+    // Whoever asks for plans wants jobs of models.
+    const auto rule = !workload_.empty()     ? workload_
+                      : parallelism_.empty() ? usual_workload(*rows)
+                                             : std::string{"frenzy"};
     // The trace is read once; a seed changes which models its rows get.
     for (const auto seed : seeds) {
-      auto run = comparison_of(*rows, workload_, speeds ? &*speeds : nullptr, seed, c);
+      auto run = comparison_of(*rows, rule, speeds ? &*speeds : nullptr, seed, c);
       if (!run) return refuse(run.error());
       run->parallelism = parallelism_;
       runs.push_back(std::move(*run));
@@ -188,7 +193,7 @@ class simulate_verb final : public verb {
     return {};
   }
 
-  std::string cluster_, trace_, workload_ = "frenzy", throughputs_, parallelism_, seeds_;
+  std::string cluster_, trace_, workload_, throughputs_, parallelism_, seeds_;
   std::string faults_, out_, lut_, against_;
   // Replays run one after another.
   std::shared_ptr<studies::solve_log> log_ = std::make_shared<studies::solve_log>();

@@ -2,20 +2,21 @@
 #include <filesystem>
 #include <optional>
 
-#include "actors/training/timeline.hpp"
-#include "cli/common/controller_connection.hpp"
-#include "cli/common/described_program.hpp"
-#include "cli/common/human.hpp"
-#include "cli/common/interrupt.hpp"
-#include "cli/common/local_cluster.hpp"
-#include "cli/common/output_directory.hpp"
-#include "cli/common/output_file.hpp"
-#include "cli/common/policy_option.hpp"
-#include "cli/common/prefill_options.hpp"
-#include "cli/common/profile_option.hpp"
-#include "cli/common/progress.hpp"
+#include "actors/training/trainer/timeline.hpp"
+#include "cli/cluster/local_cluster.hpp"
+#include "cli/connection/controller_connection.hpp"
+#include "cli/options/policy_option.hpp"
+#include "cli/options/prefill_options.hpp"
+#include "cli/options/profile_option.hpp"
+#include "cli/output/human.hpp"
+#include "cli/output/interrupt.hpp"
+#include "cli/output/output_directory.hpp"
+#include "cli/output/output_file.hpp"
+#include "cli/output/progress.hpp"
+#include "cli/programs/described_program.hpp"
 #include "cli/reports/follow_training.hpp"
 #include "cli/reports/iteration_picture.hpp"
+#include "cli/reports/training_figures.hpp"
 #include "cli/reports/training_result.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
@@ -80,7 +81,7 @@ class train_verb final : public verb {
   }
 
   int run(output& out) override {
-    auto job = load();
+    auto job = load(out);
     if (!job) return out.bad(job.error());
     if (world_.empty()) world_ = usual_world(*job);
     if (members_.size() > 1 && world_ != "virtual")
@@ -138,9 +139,9 @@ class train_verb final : public verb {
 
  private:
   /// The job, or the one that stands for several.
-  expected<job_spec> load() {
+  expected<job_spec> load(const output& out) {
     for (const auto& file : files_) {
-      auto job = load_job(file);
+      auto job = load_job(out, file);
       if (!job) return job;
       if (!is_training(*job))
         return refuse(reason::kind::invalid, "{}: has neither `train:` nor `slots:`", file);
@@ -277,6 +278,10 @@ class train_verb final : public verb {
     }
     o.job = r.job;
     o.seed = seed_;
+    work_progress progress;
+    o.progress = [&](double share) {
+      progress.show(fmt::format("{}: {:.0f} % simulated", r.job.name, 100 * share), share);
+    };
     if (study_) {
       auto alone = o;
       // The same training without guests: the cost of lending is the difference.
@@ -290,6 +295,7 @@ class train_verb final : public verb {
       o.prefills = study_;
     }
     auto done = studies::simulate_training(std::move(o), decides_);
+    progress.clear();
     if (!done) {
       bad_file_ = is_bad_file(done.error());  // a plug-in failed
       return refuse(done.error());

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <iterator>
 
-#include "cli/common/described_program.hpp"
-#include "cli/common/human.hpp"
-#include "cli/common/profile_option.hpp"
-#include "cli/common/table.hpp"
+#include "cli/options/profile_option.hpp"
+#include "cli/output/human.hpp"
+#include "cli/output/table.hpp"
+#include "cli/programs/described_program.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
 #include "formats/parse/reader.hpp"

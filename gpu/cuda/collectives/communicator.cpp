@@ -62,7 +62,7 @@ void end_well(const collectives& with, void* member, double patience_s) {
 }  // namespace
 
 // One member makes the id; the others need it to find each other.
-std::vector<std::byte> make_group_id(const collectives& with) {
+std::vector<std::byte> make_communicator_id(const collectives& with) {
   std::vector<std::byte> id(collectives::id_bytes);
   if (const int result = with.make_id(id.data()); result != collectives::well)
     throw std::runtime_error(
@@ -73,7 +73,7 @@ std::vector<std::byte> make_group_id(const collectives& with) {
 // NCCL's non-blocking mode is used throughout: a blocking join would wait forever for a member
 // whose host has failed, and could not be interrupted when the device is closed.
 communicator::communicator(const collectives& with, std::span<const std::byte> id,
-                           std::uint32_t rank, std::uint32_t size, group_patience patience,
+                           std::uint32_t rank, std::uint32_t size, communicator_patience patience,
                            std::function<bool()> stop)
     : with_{with}, rank_{rank}, size_{size}, patience_{patience}, stop_{std::move(stop)} {
   if (id.size() != collectives::id_bytes)

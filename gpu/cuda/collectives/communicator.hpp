@@ -15,14 +15,14 @@
 namespace troupe::gpu::cuda {
 
 /// Timeouts for other members.
-struct group_patience {
+struct communicator_patience {
   double join_s = 60;  // until all have joined
   double sum_s = 600;  // until an all-reduce is complete; slow ones are not errors
   double leave_s = 5;  // until peers have this member's data at the end
 };
 
 /// Creates a group id, which all members need to join. Throws std::runtime_error.
-std::vector<std::byte> make_group_id(const collectives& with);
+std::vector<std::byte> make_communicator_id(const collectives& with);
 
 /// One member. One thread requests its all-reduces; any thread may check for errors or end it.
 class communicator {
@@ -30,7 +30,7 @@ class communicator {
   /// Waits until all have joined. Throws std::runtime_error if they do not in time, or if `stop`
   /// returns true.
   communicator(const collectives& with, std::span<const std::byte> id, std::uint32_t rank,
-               std::uint32_t size, group_patience patience, std::function<bool()> stop);
+               std::uint32_t size, communicator_patience patience, std::function<bool()> stop);
   ~communicator();
 
   /// Asynchronous. Throws std::runtime_error.
@@ -49,7 +49,7 @@ class communicator {
   /// objects that must live until then.
   void leave(std::shared_ptr<const void> keeps);
 
-  const group_patience& patience() const { return patience_; }
+  const communicator_patience& patience() const { return patience_; }
 
  private:
   void sum(void* values, std::size_t count, bool narrow, void* stream);
@@ -60,7 +60,7 @@ class communicator {
 
   const collectives& with_;
   const std::uint32_t rank_, size_;
-  const group_patience patience_;
+  const communicator_patience patience_;
   const std::function<bool()> stop_;
   std::mutex guard_;
   void* member_ = nullptr;  // null: ended

@@ -33,7 +33,7 @@ expected<void> check_shape(const stage_spec& s) {
 }
 
 device::device(const stage_spec& s, std::shared_ptr<machine> m, first_values first,
-               group_patience patience, std::shared_ptr<device_group> tensor_group,
+               communicator_patience patience, std::shared_ptr<device_communicator> tensor_group,
                std::size_t piece_bytes)
     : spec_{s},
       machine_{m},
@@ -137,7 +137,7 @@ void device::wait_for(const pending& p) {
   if (!why.empty()) throw std::runtime_error(why);
 }
 
-std::shared_ptr<device_group> device::peers() {
+std::shared_ptr<device_communicator> device::peers() {
   std::lock_guard lock{guard_};
   return peers_;
 }
@@ -197,10 +197,10 @@ void device::perform(const operation& o, pending& p) {
       return take_out_both(stage_.gradients(), p);
     case kind::update:
       return update(o, p);
-    case kind::make_group_id:
+    case kind::make_communicator_id:
       return create_group_id(o, p);
-    case kind::join_group:
-      return join_group(o);
+    case kind::join_communicator:
+      return join_communicator(o);
     case kind::sum:
       return sum(o, p);
     case kind::save:

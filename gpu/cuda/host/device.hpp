@@ -30,7 +30,7 @@ expected<std::shared_ptr<machine>> open_machine_here(int index);
 /// must be valid. Throws std::runtime_error on failure.
 std::unique_ptr<stage_device> share_stage(const stage_spec& s,
                                           std::vector<std::shared_ptr<machine>> machines,
-                                          group_patience patience = {},
+                                          communicator_patience patience = {},
                                           std::string* by_hosts_since = nullptr);
 
 /// A stage on a machine. One thread launches operations ahead of the GPU; another waits for each in
@@ -43,7 +43,8 @@ class device final : public stage_device {
   /// in other pipelines. `tensor_group`: the ranks with which it shares the stage. `piece_bytes`:
   /// minimum size of the buckets of its all-reduce with peers, equal for all of them.
   device(const stage_spec& s, std::shared_ptr<machine> m, first_values first = first_values::set,
-         group_patience patience = {}, std::shared_ptr<device_group> tensor_group = nullptr,
+         communicator_patience patience = {},
+         std::shared_ptr<device_communicator> tensor_group = nullptr,
          std::size_t piece_bytes = min_piece_bytes);
   ~device() override;
 
@@ -62,7 +63,7 @@ class device final : public stage_device {
     void* event = nullptr;
     bool timed = false;
     void *from = nullptr, *to = nullptr;              // timing events around its kernels
-    std::shared_ptr<device_group> with{};             // null: no all-reduce
+    std::shared_ptr<device_communicator> with{};      // null: no all-reduce
     const double *loss = nullptr, *norm = nullptr;    // on the host, valid after the event
     std::vector<std::shared_ptr<const void>> held{};  // until then
   };
@@ -78,7 +79,7 @@ class device final : public stage_device {
   void backward(const operation& o, pending& p);
   void update(const operation& o, pending& p);
   void create_group_id(const operation& o, pending& p);
-  void join_group(const operation& o);
+  void join_communicator(const operation& o);
   void values(pending& p);
   void sum(const operation& o, pending& p);
   void save(const operation& o, pending& p);
@@ -89,8 +90,8 @@ class device final : public stage_device {
   template <class Ask>
   auto in_one_pass(Ask ask, pending& p);
   void rehearse();
-  std::shared_ptr<device_group> peers();
-  std::shared_ptr<device_group> beside_backward();
+  std::shared_ptr<device_communicator> peers();
+  std::shared_ptr<device_communicator> beside_backward();
   expected<void> check_sums(const operation& o) const;
   void end_group(const std::string& why);
   void broke(const reason& why);
@@ -106,9 +107,9 @@ class device final : public stage_device {
 
   stage_spec spec_;
   std::shared_ptr<machine> machine_;
-  const std::shared_ptr<device_group> tensor_group_;
+  const std::shared_ptr<device_communicator> tensor_group_;
   stage stage_;
-  const group_patience patience_;
+  const communicator_patience patience_;
   microbatch_progress progress_;
   bool summed_ = false;      // gradients are the sums over all members
   bool sums_begun_ = false;  // some of them are, or are being all-reduced
@@ -117,7 +118,7 @@ class device final : public stage_device {
   std::atomic<bool> leaving_ = false;
 
   std::mutex guard_;
-  std::shared_ptr<device_group> peers_;  // null: none joined
+  std::shared_ptr<device_communicator> peers_;  // null: none joined
   std::optional<reason> broken_;  // why gradients and weights are invalid, until one is loaded
   std::condition_variable wake_;
   std::deque<pending> asked_;

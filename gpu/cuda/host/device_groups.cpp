@@ -14,11 +14,11 @@ void device::create_group_id(const operation& o, pending& p) {
   if (!with)
     p.result = refuse(reason::kind::unavailable, why);
   else
-    p.result->out = {o.rank == 0 && o.size > 1 ? payload{make_group_id(*with)} : payload{}};
+    p.result->out = {o.rank == 0 && o.size > 1 ? payload{make_communicator_id(*with)} : payload{}};
 }
 
 // The rehearsal comes before joining: afterwards peers may already wait in an all-reduce.
-void device::join_group(const operation& o) {
+void device::join_communicator(const operation& o) {
   std::string why;
   const auto* with = collectives_of(*machine_, why);
   if (!with) throw std::runtime_error(why);
@@ -27,7 +27,7 @@ void device::join_group(const operation& o) {
   rehearse();
   auto member = std::make_unique<communicator>(*with, o.in[0].bytes(), o.rank, o.size, patience_,
                                                [this] { return leaving_.load(); });
-  auto joined = std::make_shared<nccl_group>(machine_, std::move(member));
+  auto joined = std::make_shared<nccl_communicator>(machine_, std::move(member));
   std::lock_guard lock{guard_};
   peers_ = std::move(joined);
 }
@@ -98,7 +98,7 @@ void device::sum(const operation& o, pending& p) {
 /// The group with which gradients are all-reduced during backward; null: only afterwards. Devices
 /// of a tensor group all-reduce within the backward pass, and NCCL advises against using two
 /// communicators concurrently on one GPU. TROUPE_CUDA_OVERLAP=0 disables it; peers need not agree.
-std::shared_ptr<device_group> device::beside_backward() {
+std::shared_ptr<device_communicator> device::beside_backward() {
   const auto* wish = std::getenv("TROUPE_CUDA_OVERLAP");
   const bool off = tensor_group_ || (wish && std::string_view{wish} == "0");
   const auto with = off ? nullptr : peers();
@@ -110,7 +110,7 @@ std::shared_ptr<device_group> device::beside_backward() {
 expected<void> device::check_sums(const operation& o) const {
   using kind = operation::kind;
   const bool other = o.what == kind::backward || o.what == kind::gradients ||
-                     o.what == kind::update || o.what == kind::join_group;
+                     o.what == kind::update || o.what == kind::join_communicator;
   if (!sums_begun_ || !other) return {};
   return refuse(reason::kind::invalid, "gradient all-reduce already started; expected sum or load");
 }

@@ -21,7 +21,7 @@ std::size_t up(std::size_t n, std::size_t to) {
 // Weights and moments are 32-bit; products use 16-bit copies that each update refreshes. Everything
 // of constant size is allocated here, so that a stage that does not fit fails at its creation.
 stage::stage(const stage_spec& s, std::shared_ptr<machine> m,
-             std::shared_ptr<device_group> tensor_group, std::size_t piece_bytes)
+             std::shared_ptr<device_communicator> tensor_group, std::size_t piece_bytes)
     : spec_{s},
       machine_{m},
       tensor_group_{std::move(tensor_group)},
@@ -343,7 +343,7 @@ void stage::predict_backward(const stage_memory& m) {
 
 // As soon as a sublayer's gradients are complete, their all-reduce may begin beside the next ones.
 buffer<float> stage::backward(const stage_input& in, const stage_memory& kept,
-                              buffer<float> gradient, device_group* with) {
+                              buffer<float> gradient, device_communicator* with) {
   gradient_ = spec_.has_head ? copied_.take<float>(tokens_ * hidden_) : std::move(gradient);
   if (spec_.has_head)
     predict_backward(kept);

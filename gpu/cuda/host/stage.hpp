@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "gpu/cuda/collectives/device_group.hpp"
+#include "gpu/cuda/collectives/device_communicator.hpp"
 #include "gpu/cuda/runtime/memory.hpp"
 #include "gpu/model/parameters.hpp"
 
@@ -51,7 +51,7 @@ class stage {
   /// Weights have their initial values after `reset`.
   /// `tensor_group`: null: the stage is not shared.
   stage(const stage_spec& s, std::shared_ptr<machine> m,
-        std::shared_ptr<device_group> tensor_group = nullptr,
+        std::shared_ptr<device_communicator> tensor_group = nullptr,
         std::size_t piece_bytes = min_piece_bytes);
 
   /// Blocks. Sets weights to their initial values.
@@ -68,7 +68,7 @@ class stage {
   /// null in the last backward before sum_gradients; completed gradients are then all-reduced
   /// meanwhile.
   buffer<float> backward(const stage_input& in, const stage_memory& kept, buffer<float> gradient,
-                         device_group* with = nullptr);
+                         device_communicator* with = nullptr);
 
   /// Own and tied gradients, or weights, at present: in a buffer from the pool for copies.
   buffer<float> gradients();
@@ -79,7 +79,7 @@ class stage {
   /// `tied`: another stage's gradient of the tied embedding, added first, or null. Returns the tied
   /// sum if this stage has a part of it: in a buffer from the pool for copies. The result does not
   /// depend on what backward has already summed.
-  buffer<float> sum_gradients(device_group& with, const float* tied);
+  buffer<float> sum_gradients(device_communicator& with, const float* tied);
   /// Ends all-reduces that backward has started; the gradients are invalid then.
   void forget_sums();
   void clear_gradients();
@@ -122,7 +122,7 @@ class stage {
   std::size_t head_width() const;
   void plan_runs();
   void plan_pieces(std::size_t piece_bytes);
-  void sum_from(std::size_t first, device_group* with);
+  void sum_from(std::size_t first, device_communicator* with);
 
   norm_memory norm(const std::string& name, const float* in);
   void norm_backward(const std::string& name, const float* in, const norm_memory& m, bool adds);
@@ -145,7 +145,7 @@ class stage {
 
   stage_spec spec_;
   std::shared_ptr<machine> machine_;
-  std::shared_ptr<device_group> tensor_group_;
+  std::shared_ptr<device_communicator> tensor_group_;
   block_pool memory_, copied_, host_;
   std::vector<parameter> parameters_;
   std::vector<std::size_t> narrow_at_;  // of each parameter, in the 16-bit copies

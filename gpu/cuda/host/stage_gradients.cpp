@@ -40,7 +40,7 @@ void stage::plan_pieces(std::size_t piece_bytes) {
 }
 
 /// Gradients from `first` on are complete. with: null if more backwards follow.
-void stage::sum_from(std::size_t first, device_group* with) {
+void stage::sum_from(std::size_t first, device_communicator* with) {
   if (!with) return;
   for (; begun_ < pieces_.size() && pieces_[begun_].first >= first; ++begun_)
     with->sum_beside(gradients_.get() + pieces_[begun_].first, pieces_[begun_].values);
@@ -49,7 +49,7 @@ void stage::sum_from(std::size_t first, device_group* with) {
 // Buckets that began during backward are joined, the rest is summed now. The tied matrix is summed
 // by the first stage only, with the other stage's part added before, and is returned for that
 // stage.
-buffer<float> stage::sum_gradients(device_group& with, const float* tied) {
+buffer<float> stage::sum_gradients(device_communicator& with, const float* tied) {
   if (tied_head_) {
     machine_->add(gradients_.get() + own_, tied_head_.get(), tied_);
     machine_->zero(tied_head_.get(), tied_head_values_ * sizeof(float));

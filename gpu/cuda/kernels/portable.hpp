@@ -5,8 +5,8 @@
 #include <cstdint>
 
 // The compiler-dependent part of kernels. nvcc compiles them for GPUs; other compilers make plain
-// functions whose threads the tests run as fibers (tests/gpu/emulation.cpp defines what is only
-// declared here), so that kernels are tested without a GPU.
+// functions whose threads the tests run as fibers (tests/gpu/emulation/emulation.cpp defines what
+// is only declared here), so that kernels are tested without a GPU.
 
 #ifdef __CUDACC__
 #define TROUPE_DEVICE __device__ __forceinline__

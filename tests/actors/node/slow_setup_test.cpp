@@ -21,7 +21,7 @@ using namespace troupe::actors;
 
 namespace {
 
-constexpr double long_s = 20;  // a limit, never a proof
+constexpr double setup_limit_s = 20;  // a limit, never a proof
 constexpr address trainers_node = node_address(1), this_node = node_address(0);
 constexpr lease_id lease = 3;
 
@@ -44,7 +44,7 @@ class kept_reports final : public runtime::transport {
     return reports_;
   }
   bool have(std::size_t n) const {
-    return runtime::wait_until([&] { return reports().size() >= n; }, long_s);
+    return runtime::wait_until([&] { return reports().size() >= n; }, setup_limit_s);
   }
 
   receiver receive;

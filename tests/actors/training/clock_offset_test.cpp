@@ -1,4 +1,4 @@
-#include "actors/training/clock_offset.hpp"
+#include "actors/training/trainer/clock_offset.hpp"
 
 #include <catch2/catch.hpp>
 

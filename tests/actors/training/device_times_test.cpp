@@ -1,4 +1,4 @@
-#include "actors/training/device_times.hpp"
+#include "actors/training/trainer/device_times.hpp"
 
 #include <catch2/catch.hpp>
 

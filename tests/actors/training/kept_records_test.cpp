@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "actors/training/curve_file.hpp"
-#include "actors/training/sent_tensors.hpp"
-#include "actors/training/stage_backend.hpp"
+#include "actors/training/device/stage_backend.hpp"
+#include "actors/training/stage/sent_tensors.hpp"
+#include "actors/training/trainer/curve_file.hpp"
 #include "gpu/model/checkpoint_fence.hpp"
 #include "harness/resident_bytes.hpp"
 #include "harness/sanitized.hpp"

@@ -4,7 +4,7 @@
 #include <optional>
 #include <set>
 
-#include "actors/training/sent_tensors.hpp"
+#include "actors/training/stage/sent_tensors.hpp"
 #include "harness/small_cluster.hpp"
 #include "messages/base/random.hpp"
 #include "messages/codec/codec.hpp"

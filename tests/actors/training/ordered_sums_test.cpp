@@ -1,4 +1,4 @@
-#include "actors/training/ordered_sums.hpp"
+#include "actors/training/trainer/ordered_sums.hpp"
 
 #include <catch2/catch.hpp>
 

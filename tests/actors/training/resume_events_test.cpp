@@ -4,7 +4,7 @@
 #include <fstream>
 #include <vector>
 
-#include "actors/training/resume_events.hpp"
+#include "actors/training/trainer/resume_events.hpp"
 #include "gpu/model/safetensors.hpp"
 #include "harness/scratch.hpp"
 

@@ -1,4 +1,4 @@
-#include "actors/training/stage_backend.hpp"
+#include "actors/training/device/stage_backend.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -1,8 +1,8 @@
-#include "actors/training/stage_checks.hpp"
+#include "actors/training/stage/stage_checks.hpp"
 
 #include <catch2/catch.hpp>
 
-#include "runtime_real/world.hpp"
+#include "runtime/world.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;
@@ -241,7 +241,7 @@ TEST_CASE("a stage computes only the program that its order names") {
   s.rows = 1;
   work_order part;
   part.train.emplace();
-  part.train->program = training_program{"/a.py", "abc", "", "", 1, 64, {}, {}};
+  part.train->program = layer_file{"/a.py", "abc", "", "", 1, 64, {}, {}};
   CHECK_FALSE(check_setup(s, part));
   s.how.program = part.train->program;
   CHECK(check_setup(s, part));

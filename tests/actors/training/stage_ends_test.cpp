@@ -1,6 +1,6 @@
 #include "actors/training/stage_fixture.hpp"
 
-#include "actors/training/stage_backend.hpp"
+#include "actors/training/device/stage_backend.hpp"
 #include "gpu/model/checkpoint_fence.hpp"
 #include "harness/scratch.hpp"
 

@@ -3,7 +3,7 @@
 #include <atomic>
 
 #include "actors/actor_fixture.hpp"
-#include "actors/training/stage.hpp"
+#include "actors/training/stage/stage.hpp"
 #include "gpu/device/simulated_executor.hpp"
 
 // A stage whose trainer, node, neighbours and peers are the test itself.

@@ -42,11 +42,11 @@ TEST_CASE("a simulated stage begins each step when its input is there, and sends
   CHECK(sent.iteration == 0);
   CHECK(sent.microbatch == 0);
   CHECK(sent.bytes == 1000);
-  CHECK(sent.path.rank == 4);
+  CHECK(sent.path.turn == 4);
   s.advance(0.1);
   sent = s.only<tensor>();
   CHECK(sent.microbatch == 1);
-  CHECK(sent.path.rank == 5);
+  CHECK(sent.path.turn == 5);
   // It restores the first micro-batch without input, and waits for its gradient.
   s.advance(0.3);
   CHECK(s.take<tensor>().empty());
@@ -56,7 +56,7 @@ TEST_CASE("a simulated stage begins each step when its input is there, and sends
   CHECK(sent.what == tensor_kind::gradient);
   CHECK(sent.to_stage == 0);
   CHECK(sent.bytes == 1000);
-  CHECK(sent.path.rank == 6);
+  CHECK(sent.path.turn == 6);
   s.take<stage_report>();  // that it is ready, again
   s.gradient(0, 1);
   s.advance(0.3);
@@ -410,7 +410,7 @@ TEST_CASE("a group that is named after the first step is not joined") {
   s.finish(result_with({s.bytes(10)}));
   REQUIRE(s.device->current() == nullptr);
   auto late = s.run_until(1);
-  late.group_id = {0, 0, 0};
+  late.communicator_id = {0, 0, 0};
   s.run(late);
   CHECK(s.device->current() == nullptr);
 }

@@ -54,7 +54,7 @@ stage_run asked_to_join(stage_fixture& s) {
   s.finish(result_with({s.bytes(3)}));
   s.take<stage_report>();
   auto run = s.run_until(0);
-  run.group_id = {9};
+  run.communicator_id = {9};
   s.run(run);
   return run;
 }
@@ -337,7 +337,7 @@ TEST_CASE("GPUs with peers, or several that share a stage, make the id of a grou
   CHECK(first_operation(1, 2, "cuda"));
   const auto o = first_operation(2, 1, "cuda");
   REQUIRE(o);
-  CHECK(o->what == operation_kind::make_group_id);
+  CHECK(o->what == operation_kind::make_communicator_id);
   CHECK(o->rank == 0);
   CHECK(o->size == 2);
 }
@@ -354,12 +354,12 @@ TEST_CASE("devices of a group sum by themselves, and tensors carry tied gradient
   stage_fixture s{setup, {.real = true}};
   CHECK(s.take<stage_report>().empty());
   s.finish(result_with({payload{std::vector<std::byte>(3, std::byte{9})}}));
-  CHECK(s.report().group_id == std::vector<std::uint8_t>{9, 9, 9});
+  CHECK(s.report().communicator_id == std::vector<std::uint8_t>{9, 9, 9});
   auto run = s.run_until(1);
-  run.group_id = {9, 9, 9};
+  run.communicator_id = {9, 9, 9};
   s.run(run);
   REQUIRE(s.device->current());
-  CHECK(s.device->current()->what == operation_kind::join_group);
+  CHECK(s.device->current()->what == operation_kind::join_communicator);
   CHECK(s.device->current()->in.at(0).bytes().size() == 3);
   CHECK(s.device->current()->size == 2);
   s.run(run);  // again
@@ -404,7 +404,7 @@ TEST_CASE("a device that has no group says why, and its stage goes on through th
   const auto r = s.report();
   CHECK(r.fallback_reason.text == "no library");
   CHECK(r.why.text.empty());
-  CHECK(r.group_id.empty());
+  CHECK(r.communicator_id.empty());
   s.run(1);
   s.activation(0, 0, s.bytes(10));
   REQUIRE(s.device->current());

@@ -1,4 +1,4 @@
-#include "actors/training/timeline.hpp"
+#include "actors/training/trainer/timeline.hpp"
 
 #include <catch2/catch.hpp>
 

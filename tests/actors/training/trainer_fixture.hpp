@@ -3,8 +3,8 @@
 #include <numeric>
 
 #include "actors/actor_fixture.hpp"
-#include "actors/training/stage_backend.hpp"
-#include "actors/training/trainer.hpp"
+#include "actors/training/device/stage_backend.hpp"
+#include "actors/training/trainer/trainer.hpp"
 #include "harness/facts.hpp"
 #include "harness/scratch.hpp"
 #include "planners/policy/placement.hpp"

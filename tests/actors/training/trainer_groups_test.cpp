@@ -27,7 +27,7 @@ TEST_CASE("stages all-reduce through their hosts if the device of one of their p
   trainer_fixture t{two_stages(100)};
   for (const auto s : {0u, 1u}) {
     auto r = t.report_of(s, 0);
-    r.group_id = {1, 2, static_cast<std::uint8_t>(s)};
+    r.communicator_id = {1, 2, static_cast<std::uint8_t>(s)};
     if (s == 1) r.fallback_reason = {reason::kind::unavailable, "no library"};
     t.receive(r);
   }
@@ -36,7 +36,7 @@ TEST_CASE("stages all-reduce through their hosts if the device of one of their p
     REQUIRE(runs.size() == 2);
     for (const auto& r : runs) {
       CHECK(r.until == until);
-      CHECK(r.group_id ==
+      CHECK(r.communicator_id ==
             (r.name.stage == 0 ? std::vector<std::uint8_t>{1, 2, 0} : std::vector<std::uint8_t>{}));
     }
   };
@@ -62,14 +62,14 @@ TEST_CASE("no iteration begins before all peers have joined their group, or one 
     for (const auto s : {0u, 1u}) {
       auto r = t.report_of(s, 0);
       r.name.pipeline = p;
-      r.group_id = {7};
+      r.communicator_id = {7};
       t.receive(r);
     }
   const auto asked = t.take<stage_run>();
   REQUIRE(asked.size() == 4);
   for (const auto& r : asked) {
     CHECK(r.until == 0);
-    CHECK(r.group_id == std::vector<std::uint8_t>{7});
+    CHECK(r.communicator_id == std::vector<std::uint8_t>{7});
   }
   t.receive(joined(t.report_of(0, 0), 0));
   t.receive(joined(t.report_of(0, 0), 0));  // again
@@ -82,7 +82,7 @@ TEST_CASE("no iteration begins before all peers have joined their group, or one 
   REQUIRE(runs.size() == 4);
   for (const auto& r : runs) {
     CHECK(r.until == 20);
-    CHECK(r.group_id.empty() == (!last && r.name.stage == 1));
+    CHECK(r.communicator_id.empty() == (!last && r.name.stage == 1));
   }
   CHECK(t.events.size() == (last ? 0 : 1));
   if (!last) CHECK(t.events[0] == "stage 1: falling back to host all-reduce: no route");
@@ -92,7 +92,7 @@ TEST_CASE("a training that is stopped while its devices join has nothing to lose
   trainer_fixture t{two_stages(100)};
   for (const auto s : {0u, 1u}) {
     auto r = t.report_of(s, 0);
-    r.group_id = {7};
+    r.communicator_id = {7};
     t.receive(r);
   }
   t.stop();
@@ -117,14 +117,14 @@ TEST_CASE("of several pipelines the slowest stage counts, and the mean of their 
       }
   };
   receive_all(0, [](stage_report& r) {
-    r.group_id = {static_cast<std::uint8_t>(10 * r.name.pipeline + r.name.stage)};
+    r.communicator_id = {static_cast<std::uint8_t>(10 * r.name.pipeline + r.name.stage)};
     if (r.name == stage_name{lease, 1, 0})
       r.fallback_reason = {reason::kind::unavailable, "no library"};
   });
   const auto runs = t.take<stage_run>();
   REQUIRE(runs.size() == 4);
   for (const auto& r : runs)
-    CHECK(r.group_id ==
+    CHECK(r.communicator_id ==
           (r.name.stage == 0 ? std::vector<std::uint8_t>{} : std::vector<std::uint8_t>{1}));
   t.receive(joined(t.report_of(1, 0), 0));
   CHECK(t.take<stage_run>().empty());

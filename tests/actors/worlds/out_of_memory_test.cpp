@@ -5,9 +5,9 @@
 #include <mutex>
 
 #include "actors/worlds/real_host.hpp"
-#include "gpu/counted_machine.hpp"
 #include "gpu/cuda/host/device.hpp"
-#include "gpu/emulated_machine.hpp"
+#include "gpu/emulation/counted_machine.hpp"
+#include "gpu/emulation/emulated_machine.hpp"
 #include "gpu/tensor_parallel/shared_stage.hpp"
 #include "harness/scratch.hpp"
 #include "planners/policy/policy.hpp"
@@ -18,7 +18,7 @@ using namespace troupe::actors;
 
 namespace {
 
-constexpr double limit_s = 60;
+constexpr double wait_s = 60;
 
 /// A node with two GPUs, of `bytes` each in truth.
 class emulated_cluster {
@@ -50,12 +50,12 @@ class emulated_cluster {
     node_ = must(real_host::node(o, 0));
     real_host_options client;
     client.upstream = controller_->endpoint();
-    client_ = must(real_host::client(client, limit_s));
+    client_ = must(real_host::client(client, wait_s));
   }
 
   template <class Reply>
   Reply ask(message m) const {
-    const auto a = client_->ask(std::move(m), limit_s).reply;
+    const auto a = client_->ask(std::move(m), wait_s).reply;
     INFO((a ? std::string{} : a.error().text));
     REQUIRE(a);
     REQUIRE(std::holds_alternative<Reply>(a->first));
@@ -74,7 +74,7 @@ class emulated_cluster {
           last = ask<query_reply>(query_jobs{}).jobs.back();
           return is_final(last.state);
         },
-        limit_s, 0.05));
+        wait_s, 0.05));
     return last;
   }
   training_report report(job_id job) const {

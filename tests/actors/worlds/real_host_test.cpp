@@ -16,8 +16,8 @@
 #include "runtime/host/pause.hpp"
 #include "runtime/host/private_files.hpp"
 #include "runtime/host/wait.hpp"
+#include "runtime/world.hpp"
 #include "runtime/zeromq/keys.hpp"
-#include "runtime_real/world.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;

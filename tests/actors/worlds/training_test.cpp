@@ -3,6 +3,7 @@
 #include "harness/pipeline_shapes.hpp"
 #include "harness/small_cluster.hpp"
 #include "planners/cost/batch_split.hpp"
+#include "planners/schedule/named_schedule.hpp"
 #include "studies/training_simulation.hpp"
 
 using namespace troupe;

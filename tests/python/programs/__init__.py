@@ -20,7 +20,7 @@ def optimizer(parameters): return torch.optim.SGD(parameters, lr=0.1, momentum=0
 
     def program(self, replaced="", by="", more="", **arguments):
         self.assertIn(replaced, self.text)
-        from troupe.model_file import Program
+        from troupe.layers.model_file import Program
 
         return Program(self.write("its.py", self.text.replace(replaced, by) + more), arguments)
 

@@ -9,7 +9,7 @@
 #include "actors/serving/decoder/block_receiver.hpp"
 #include "actors/serving/decoder/decoder.hpp"
 #include "gpu/inference/generate.hpp"
-#include "inference/small_inference_model.hpp"
+#include "gpu/inference/small_inference_model.hpp"
 
 // A decoder whose fronts, prefill controller and guests are the test itself.
 

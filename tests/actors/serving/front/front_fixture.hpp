@@ -44,9 +44,11 @@ struct front_fixture : host_fixture {
     s.free_pages = free, s.max_sequences = 4, s.incarnation = incarnation;
     front.on_message(node, s);
   }
-  void submit(std::uint64_t number, std::uint32_t max_tokens = 8) {
-    model_prompt p{"m", {}, {10, 20, 30}};
-    p.what.prompt_tokens = 3, p.what.max_tokens = max_tokens, p.what.last_tokens = {0};
+  void submit(std::uint64_t number, std::uint32_t max_tokens = 8,
+              const tokens& prompt = {10, 20, 30}) {
+    model_prompt p{"m", {}, prompt};
+    p.what.prompt_tokens = static_cast<std::uint32_t>(prompt.size());
+    p.what.max_tokens = max_tokens, p.what.last_tokens = {0};
     front.submit(number, p, [this, number](const completion_update& n) {
       auto& h = received[number];
       CHECK(n.first == h.tokens.size());

@@ -304,6 +304,34 @@ TEST_CASE("requests between two statements of a decoder are counted") {
   CHECK(f.received[10].ends.empty());
 }
 
+TEST_CASE("a prompt is sent to the decoder that had one with the same beginning") {
+  front_fixture f;
+  f.state(a0, 1, 19), f.state(a1, 2, 20);
+  tokens first(200, 5);
+  f.submit(1, 8, first);
+  REQUIRE(f.count<generate>(a1) == 1);  // the emptier one
+  // Now it is the fuller one.
+  f.state(a1, 2, 4);
+  auto second = first;
+  second[150] = 6;
+  f.submit(2, 8, second);
+  CHECK(f.count<generate>(a1) == 2);
+  CHECK(f.count<generate>(a0) == 0);
+  // Less than a page is the same; another prompt.
+  second[20] = 6;
+  f.submit(3, 8, second);
+  f.submit(4, 8, {5, 5, 5});
+  CHECK(f.count<generate>(a0) == 2);
+  // Where the decoder is lost, the other one gets the prompt, and what begins like it.
+  f.leases.erase({a1, 2});
+  f.state_leases();
+  f.state(a1, 3, 20);
+  REQUIRE(f.count<generate>(a0) == 4);
+  f.state(a0, 1, 4);
+  f.submit(5, 8, first);
+  CHECK(f.count<generate>(a0) == 5);
+}
+
 TEST_CASE("a front reports what became of its requests, and the decoders that it knows") {
   front_fixture f;
   f.state(a0, 5);

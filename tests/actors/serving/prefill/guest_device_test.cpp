@@ -13,7 +13,7 @@
 #include "gpu/device/clock.hpp"
 #include "gpu/device/device_thread.hpp"
 #include "gpu/inference/inference_device.hpp"
-#include "inference/model_folder.hpp"
+#include "gpu/inference/model_folder.hpp"
 #include "runtime/host/pause.hpp"
 
 // Guests with real layers: what the decoder gets is, to the last bit, what one device computes that

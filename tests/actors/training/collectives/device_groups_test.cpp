@@ -8,11 +8,11 @@
 #include <mutex>
 
 #include "actors/protocol/host_threads.hpp"
-#include "actors/training/stage.hpp"
+#include "actors/training/stage/stage.hpp"
 #include "gpu/cuda/host/device.hpp"
 #include "gpu/cuda/runtime/calls.hpp"
-#include "gpu/emulated_machine.hpp"
-#include "gpu/emulated_nccl.hpp"
+#include "gpu/emulation/emulated_machine.hpp"
+#include "gpu/emulation/emulated_nccl.hpp"
 #include "gpu/pipeline.hpp"
 #include "harness/facts.hpp"
 #include "messages/codec/codec.hpp"
@@ -95,7 +95,7 @@ struct world_options {
   std::uint32_t stages = 1, pipelines = 2;
   bool tied = true;
   const gpu::cuda::collectives* sums = nullptr;
-  gpu::cuda::group_patience patience{};
+  gpu::cuda::communicator_patience patience{};
 };
 
 class world {
@@ -118,11 +118,13 @@ class world {
   std::vector<stage_report> ready() {
     return net_->wait_for(setups_.size(), [](const auto& r) { return r.iteration == 0; });
   }
-  void run(std::uint64_t until, const std::map<std::uint32_t, std::vector<std::uint8_t>>& group_ids,
+  void run(std::uint64_t until,
+           const std::map<std::uint32_t, std::vector<std::uint8_t>>& communicator_ids,
            std::uint64_t incarnation = 7) {
     for (const auto& s : setups_) {
       stage_run r{s.name, until, 0, {}, {}, {}, {}, incarnation};
-      if (group_ids.contains(s.name.stage)) r.group_id = group_ids.at(s.name.stage);
+      if (communicator_ids.contains(s.name.stage))
+        r.communicator_id = communicator_ids.at(s.name.stage);
       caf::anon_send(net_->stages[at(s.name.pipeline, s.name.stage)],
                      inbound<stage_run>{trainer_address, r, {}, {}});
     }
@@ -217,8 +219,8 @@ std::map<std::uint32_t, std::vector<std::uint8_t>> meetings_of(
   std::map<std::uint32_t, std::vector<std::uint8_t>> found;
   for (const auto& r : all) {
     CHECK(r.fallback_reason.text.empty());
-    CHECK(r.group_id.empty() == (r.name.pipeline != 0));
-    if (r.name.pipeline == 0) found[r.name.stage] = r.group_id;
+    CHECK(r.communicator_id.empty() == (r.name.pipeline != 0));
+    if (r.name.pipeline == 0) found[r.name.stage] = r.communicator_id;
   }
   return found;
 }
@@ -232,11 +234,11 @@ TEST_CASE("stages learn the same by device all-reduce as by host all-reduce") {
   world hosts{{stages, 2, tied}}, gpus{{stages, 2, tied, &test::emulated_nccl()}};
   for (const auto& r : hosts.ready())
     CHECK(troupe::test::has_facts(r.fallback_reason.text, {"NCCL"}));
-  const auto group_ids = meetings_of(gpus.ready());
-  REQUIRE(group_ids.size() == stages);
+  const auto communicator_ids = meetings_of(gpus.ready());
+  REQUIRE(communicator_ids.size() == stages);
   hosts.run(3, {});
-  gpus.run(3, group_ids);
-  gpus.run(3, group_ids);                    // the trainer repeats its message after a timeout
+  gpus.run(3, communicator_ids);
+  gpus.run(3, communicator_ids);             // the trainer repeats its message after a timeout
   CHECK(hosts.learnt(3) == gpus.learnt(3));  // of two pipelines, whose sums have one order
   CHECK(hosts.parts() > 0);
   CHECK(gpus.parts() == 0);
@@ -247,9 +249,9 @@ TEST_CASE("stages learn the same by device all-reduce as by host all-reduce") {
 TEST_CASE("with three pipelines, device and host all-reduce differ only in the last bits") {
   world hosts{{1, 3, true}}, gpus{{1, 3, true, &test::emulated_nccl()}};
   hosts.ready();
-  const auto group_ids = meetings_of(gpus.ready());
+  const auto communicator_ids = meetings_of(gpus.ready());
   hosts.run(3, {});
-  gpus.run(3, group_ids);
+  gpus.run(3, communicator_ids);
   const auto a = hosts.learnt(3), b = gpus.learnt(3);
   for (const auto& [what, values] : a) {
     CHECK(b.at(what).first == Approx(values.first).epsilon(1e-4));
@@ -259,28 +261,28 @@ TEST_CASE("with three pipelines, device and host all-reduce differ only in the l
 
 TEST_CASE("a stage whose peer has died reports an error instead of hanging") {
   world gpus{{1, 2, true, &test::emulated_nccl(), {.join_s = 0.2, .sum_s = 0.3}}};
-  const auto group_ids = meetings_of(gpus.ready());
+  const auto communicator_ids = meetings_of(gpus.ready());
   SECTION("before they join the group") {
     gpus.kill(1, 0);
-    gpus.run(1, group_ids);
+    gpus.run(1, communicator_ids);
     CHECK(troupe::test::has_facts(gpus.broken(1)[0].why.text, {"2 GPUs", "0.2 s", "member 0"}));
   }
   SECTION("later") {
-    gpus.run(1, group_ids);
+    gpus.run(1, communicator_ids);
     gpus.learnt(1);
     gpus.kill(1, 0);
-    gpus.run(2, group_ids);
+    gpus.run(2, communicator_ids);
     CHECK(troupe::test::has_facts(gpus.broken(1)[0].why.text, {"0.3 s"}));
   }
 }
 
 TEST_CASE("an NCCL error makes a stage give up with its reason") {
   world gpus{{1, 2, true, &test::emulated_nccl(), {.sum_s = 0.3}}};
-  const auto group_ids = meetings_of(gpus.ready());
-  gpus.run(1, group_ids);
+  const auto communicator_ids = meetings_of(gpus.ready());
+  gpus.run(1, communicator_ids);
   gpus.learnt(1);
   const test::nccl_fault fault{0, 0};  // whichever sum comes next
-  gpus.run(5, group_ids);
+  gpus.run(5, communicator_ids);
   for (const auto& r : gpus.broken(2)) {
     CHECK(r.iteration == 1);
     CHECK(r.why.code == reason::kind::unavailable);

@@ -1,0 +1,252 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "actors/control/ledger/persistent_map.hpp"
+#include "actors/control/ledger/shared_list.hpp"
+#include "actors/control/ledger/shared_value.hpp"
+#include "messages/base/refuse.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/wire/client.hpp"
+#include "messages/wire/journal.hpp"
+
+namespace troupe::actors {
+
+/// Why an entry contradicts the ledger.
+template <class... T>
+tl::unexpected<reason> contradiction(fmt::format_string<T...> text, T&&... values) {
+  return refuse(reason::kind::invalid, fmt::format(text, std::forward<T>(values)...));
+}
+
+/// State of a job; a function of the journal.
+struct job_record {
+  job_id id = 0;
+  std::uint64_t request = 0;
+  shared_value<job_spec> spec;
+  job_state state = job_state::waiting;
+  double submitted_s = 0, started_s = 0, ended_s = 0;
+  std::uint32_t attempts = 0, out_of_memory = 0;
+  // Attempts in a row that ended by a node's fault without progress; a decoder's progress is
+  // decoder_proof_s.
+  std::uint32_t losses = 0;
+  std::uint32_t retried = 0;             // attempts in a row that the job failed (retries.hpp)
+  std::optional<double> not_before_s{};  // of a waiting job: it is not started before
+  std::optional<end_word> word{};        // why its last attempt, or the job, has ended
+  double memory_factor = 1;              // it needs at least this multiple of the predicted memory
+  double bytes_floor = 0;                // plans that need at most this do not suffice
+  std::uint64_t iterations_done = 0;
+  lease_id lease = 0;  // the present or last one
+  // While the job waits after a lost lease: its parts, and which of them had succeeded.
+  std::vector<lease_part> lost_parts;
+  std::vector<bool> lost_succeeded;
+  plan how;
+  allocation where;
+  double predicted_bytes = 0, peak_bytes = 0;
+  std::vector<memory_record> memory;
+  std::string detail;
+  // All attempts, oldest first. Shared: a record is copied several times in each of them.
+  shared_list<attempt_record> tries;
+  std::string owner;                      // name of the key that submitted it
+  std::optional<std::int32_t> exit_code;  // of the last command that ended
+  bool suspended = false;                 // it gets no GPUs
+  std::vector<std::uint64_t>
+      suspensions;  // request numbers of the latest suspensions and resumptions
+  // The last attempt that ran out of memory: its GPUs, and the memory of the smallest. 0: none.
+  std::uint32_t tried_gpus = 0;
+  double tried_bytes = 0;
+  // The first part that failed in the program's last attempt; its node is in `tries`.
+  std::optional<std::uint32_t> failed_rank;
+  double ran_s = 0;                  // in all attempts that have ended
+  std::optional<job_union> members;  // of a union: a job of the controller's own
+  std::optional<job_id> in;          // the union that it runs in; its lease is that one's
+  bool alone = false;                // it ran out of memory in a union, and is not merged again
+  std::optional<elastic_record> elastic;  // of an elastic program that has had GPUs
+
+  bool operator==(const job_record&) const = default;
+};
+
+/// A decoder that has run for so long had not failed at its start: the next failure or loss counts
+/// as the first.
+inline constexpr double decoder_proof_s = 60;
+
+/// A lease that still holds GPUs.
+struct lease_record {
+  lease_granted granted;
+  bool revoked = false;
+  lease_outcome outcome = lease_outcome::succeeded;  // so far; the first failure counts
+  end_word word = end_word::finished;                // likewise
+  std::string detail;
+  std::vector<bool> ended, succeeded;  // by part
+  std::uint64_t iterations = 0;        // the minimum over the parts that have ended
+  double peak_bytes = 0;
+  std::optional<std::int32_t> exit_code;     // the first nonzero one, if there is any
+  std::optional<std::uint32_t> failed_part;  // the one that is the reason
+  std::optional<std::uint32_t> rank;         // the program's rank that failed
+  std::optional<program_end> program;        // of the parts that have ended; the minimum is saved
+  std::vector<bool> ended_with_zero;         // exit status, by part
+  double grace_s = 0;                        // of its revocation
+  std::optional<double> revoked_s;           // when it was first revoked
+  std::optional<std::uint64_t> saved;        // as its program has reported while it ran
+
+  bool operator==(const lease_record&) const = default;
+};
+
+/// The record of jobs, leases and GPUs: a pure state machine over journal entries. Replaying a
+/// journal reproduces the ledger that wrote it; an entry that contradicts the state is rejected.
+class ledger {
+ public:
+  /// On this cluster until an entry has another.
+  explicit ledger(const cluster& c);
+
+  /// Applies one entry. Rejects contradictions and leaves the ledger unchanged: a GPU granted
+  /// twice, a part that ends twice, a job that ends again, or is in two unions.
+  expected<void> apply(const journal_entry& e);
+
+  /// The present epoch; 0: none has begun.
+  std::uint64_t epoch() const { return epochs_->empty() ? 0 : epochs_->back(); }
+  /// Did the epoch begin in this journal's history, or before everything that could tell?
+  bool knows_epoch(std::uint64_t e) const;
+  /// The clocks of the last epoch's controller at its start, if the journal has them.
+  const std::optional<clock_reading>& clock() const { return clock_; }
+  /// The latest time of any entry; 0: there is none.
+  double latest_s() const { return latest_s_; }
+  /// The journal's id when the epoch began; 0: no epoch has begun.
+  std::uint64_t journal() const { return journal_; }
+  job_id next_job() const { return next_job_; }
+  lease_id next_lease() const { return next_lease_; }
+  const persistent_map<job_id, job_record>& jobs() const { return jobs_; }
+  const persistent_map<lease_id, lease_record>& leases() const { return leases_; }
+  const job_record* job(job_id id) const { return jobs_.find(id); }
+  const lease_record* lease(lease_id id) const { return leases_.find(id); }
+  /// The lease that the job runs in: its own, or its union's. Null: it runs in none; its last lease
+  /// may be a union's that goes on without it.
+  const lease_record* lease_of(const job_record& j) const;
+  /// The waiting job whose last lease was this one and was lost; or null.
+  const job_record* job_of_lost_lease(lease_id id) const;
+  /// The job that a client's request created, or null.
+  const job_record* job_of_request(std::uint64_t request) const;
+
+  /// The latest entry with the cluster; null: the journal is of a version without.
+  const cluster_changed* roster() const { return *roster_ ? &**roster_ : nullptr; }
+  bool is_drained(node_index n) const { return drained_.contains(n); }
+  const persistent_map<node_index, node_drained>& drained() const { return drained_; }
+  /// Must work on this node stop, because the node was removed, or drained so? Says why.
+  std::optional<std::string> must_stop(node_index n) const;
+
+  /// GPUs of a node that no lease holds,
+  std::uint32_t free(node_index n) const { return nodes_.at(n).removed ? 0 : nodes_.at(n).idle; }
+  /// and those of them that may get work.
+  std::uint32_t idle(node_index n) const { return is_drained(n) ? 0 : free(n); }
+  /// The lease that holds a GPU, or 0.
+  lease_id holder(node_index n, std::uint16_t device) const {
+    const auto& all = nodes_.at(n).holders;
+    return device < all.size() ? all[device] : 0;
+  }
+  /// The lease that gets a GPU from its holder, or 0.
+  lease_id successor(node_index n, std::uint16_t device) const {
+    const auto* next = successors_.find({n, device});
+    return next ? *next : 0;
+  }
+  /// GPUs of a node that this lease holds, and to which no other one succeeds.
+  std::uint32_t to_succeed(node_index n, lease_id held) const;
+  /// The lowest `count` GPUs of a node that are free, or, first, those of `after`; there must be
+  /// enough.
+  std::vector<std::uint16_t> take_lowest(node_index n, std::uint32_t count,
+                                         std::optional<lease_id> after = {}) const;
+  /// The type of a lease's GPUs, by name; empty: they are of several.
+  std::string gpu_type_of(const lease_granted& g) const;
+  std::size_t unfinished() const { return unfinished_; }
+
+  /// An entry that must follow from the present state: the end of a job whose last lease has ended
+  /// finally. Null if none must.
+  std::unique_ptr<job_ended> due(job_id id, double now_s) const;
+
+  /// An entry that drops all ended unions, and all ended jobs except the `keep` most recent ones.
+  jobs_forgotten long_ended(std::size_t keep) const;
+
+  /// Entries that recreate this ledger from an empty one: the journal's contents after compaction.
+  std::vector<journal_entry> snapshot() const;
+
+  bool operator==(const ledger& other) const = default;
+
+ private:
+  expected<void> on(const epoch_begun& e);
+  expected<void> on(const job_accepted& e);
+  expected<void> on(const lease_granted& e);
+  expected<void> on(const lease_revoked& e);
+  expected<void> on(const part_ended& e);
+  expected<void> on(const job_ended& e);
+  expected<void> on(const training_progress&) {
+    return {};
+  }  // does not change GPUs, jobs or leases
+  expected<void> on(const jobs_forgotten& e);
+  expected<void> on(const snapshot_begun& e);
+  expected<void> on(const job_kept& e);
+  expected<void> on(const lease_kept& e);
+  expected<void> on(const job_suspended& e);
+  expected<void> on(const cluster_changed& e);
+  expected<void> on(const node_drained& e);
+  expected<void> on(const member_ended& e);
+  expected<void> on(const program_saved& e);
+  expected<void> check_members(const job_accepted& e) const;
+  expected<void> check_parts(const lease_granted& g) const;
+  void hold_parts(const lease_granted& g, const std::vector<bool>& ended);
+  void begin_attempt(job_id id, const lease_granted& e);
+  static void add_end(lease_record& l, const part_ended& e);
+  double gpu_s_until(const lease_record& l, double at_s) const;
+  /// The end of an attempt: when, and the GPU time of its job.
+  struct attempt_over {
+    double at_s = 0, gpu_s = 0;
+  };
+  void close(lease_record lease, attempt_over at);
+  void close_job(job_record j, lease_record l, attempt_over at, std::uint64_t done);
+  void close_members(const job_record& of_union, const lease_record& l, attempt_over at);
+  static void end_attempt(job_record& j, const lease_record& l, attempt_over at);
+  static bool is_repeated(const job_record& j, const lease_record& l);
+  static std::string count_end(job_record& j, const lease_record& l, double at_s, bool saved);
+  static std::uint64_t done_after(const job_record& j, const lease_record& l);
+  static void remember_request(job_record& j, std::uint64_t request);
+  void forget_preemption(job_record& j);
+  void raise_memory(job_record& j, const lease_granted& g) const;
+
+  struct node_gpus {
+    std::vector<lease_id> holders;  // by GPU; 0: none
+    std::uint32_t idle = 0;
+    double memory_bytes = 0;  // of each
+    std::string gpu_type;     // by name
+    bool removed = false;
+
+    /// The cluster no longer says how many GPUs a removed node has: those up to the last that a
+    /// lease holds are kept, so that a snapshot can bring them back.
+    void keep_only_held_if_removed();
+    bool operator==(const node_gpus&) const = default;
+  };
+  void change_holders(const lease_part& part, const std::function<lease_id(std::uint16_t)>& next);
+
+  shared_value<std::vector<std::uint64_t>> epochs_;  // under the present id, ascending
+  std::uint64_t journal_ = 0;
+  std::optional<clock_reading> clock_;
+  double latest_s_ = 0;
+  job_id next_job_ = 1;
+  lease_id next_lease_ = 1;
+  persistent_map<job_id, job_record> jobs_;
+  persistent_map<lease_id, lease_record> leases_;
+  persistent_map<std::uint64_t, job_id> requests_;
+  persistent_map<lease_id, job_id> lost_;  // leases of jobs that have been waiting since
+  persistent_map<job_id, lease_outcome>
+      closed_;  // jobs whose last lease ended finally, awaiting job_ended
+  persistent_map<node_index, node_gpus> nodes_;
+  // The lease that follows its GPU's holder: at most one for each GPU.
+  persistent_map<std::pair<node_index, std::uint16_t>, lease_id> successors_;
+  persistent_map<node_index, node_drained> drained_;
+  shared_value<std::optional<cluster_changed>> roster_;
+  std::size_t unfinished_ = 0;
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,484 @@
+#include "actors/control/scheduling/scheduler.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "actors/control/ledger/elastic_attempts.hpp"
+#include "actors/control/ledger/job_progress.hpp"
+#include "actors/control/ledger/unions.hpp"
+#include "actors/control/scheduling/job_views.hpp"
+#include "actors/control/scheduling/slow_decisions.hpp"
+#include "actors/protocol/messenger.hpp"
+#include "messages/base/find_in.hpp"
+#include "planners/policy/elastic_jobs.hpp"
+#include "planners/policy/move.hpp"
+#include "planners/policy/placement.hpp"
+#include "runtime/host/stopwatch.hpp"
+
+namespace troupe::actors {
+
+void scheduler_state::start(scheduler_actor::pointer self, runtime::host h,
+                            controller_options options, orchestrator_actor orchestrator,
+                            estimator_actor estimator) {
+  self_ = self;
+  host_ = std::move(h);
+  options_ = std::move(options);
+  orchestrator_ = std::move(orchestrator);
+  estimator_ = std::move(estimator);
+  self_->send(orchestrator_, begin_scheduling{scheduler_actor{self_}});
+  const auto& how = cluster().settings;
+  // A node reports within a heartbeat of noticing the new controller; after three, or when leases
+  // would expire, the nodes that are still missing are taken for absent.
+  send_later(self_, std::min(3 * how.heartbeat_s, how.lease_s), startup_over{});
+  if (options_.policy->round_s() > 0) self_->send(scheduler_actor{self_}, tick{});
+}
+
+// -- the state of the cluster
+
+void scheduler_state::on(const state_changed& m) {
+  if (!state_ || state_->cluster->version != m.now->cluster->version) {
+    begin_with(m.now);
+  } else {
+    // Only the jobs that have changed are looked at: with 10,000 jobs a state comes many times a
+    // second.
+    const auto before = std::exchange(state_, m.now);
+    for (const auto id : m.jobs) on_job_changed(id, before->book.job(id));
+    const bool same_nodes = before->nodes_present == state_->nodes_present &&
+                            before->book.drained() == state_->book.drained();
+    if (same_nodes) return;
+  }
+  list_unusable();
+  const auto is_missing = [&](const planners::unusable_node& u) {
+    return !(*state_->nodes_present)[u.node] && !cluster().nodes[u.node].removed;
+  };
+  if (std::ranges::none_of(unusable_, is_missing)) on(startup_over{});
+  something_changed();
+}
+
+void scheduler_state::list_unusable() {
+  unusable_.clear();
+  for (node_index n = 0; n < state_->nodes_present->size(); ++n)
+    if (!(*state_->nodes_present)[n])
+      unusable_.push_back({n, "absent"});
+    else if (book().is_drained(n))
+      unusable_.push_back({n, "drained"});
+}
+
+/// The first state, or the first of another cluster: plans and reservations of the one before do
+/// not know what has joined, and may need what has left.
+void scheduler_state::begin_with(std::shared_ptr<const cluster_state> now) {
+  const bool first = !state_;
+  state_ = std::move(now);
+  plans_.clear();
+  wanted_.clear();
+  waiting_.clear();
+  running_.clear();
+  unions_.clear();
+  arrivals_.clear();  // their plans are for the cluster before
+  moving_.clear();
+  stopping_.clear();
+  not_plain_.clear();
+  pending_ = {};
+  backoffs_.clear();
+  for (const auto& [id, j] : book().jobs())
+    if (!is_final(j.state)) on_job_changed(id, &j);  // ended jobs get no plans
+  if (first) begin_placing();
+}
+
+/// `before`: the job in the previous state; null: it is new.
+void scheduler_state::on_job_changed(job_id id, const job_record* before) {
+  const auto* j = book().job(id);
+  if (!j || is_final(j->state)) wanted_.erase(id);
+  if (!j) {
+    plans_.erase(id);
+    progress_.erase(id);
+    return;
+  }
+  if (j->members) return update_union(*j);
+  // Policies do not see a new job before its plans are known.
+  if (!before && j->state == job_state::waiting && !j->suspended) return want_plans(*j);
+  const bool granted = before && before->lease != j->lease;
+  if (granted) pending_.remove(id);
+  update_views(*j);
+  // In between it has released other GPUs.
+  if (granted && before->state != job_state::waiting) something_changed();
+}
+
+void scheduler_state::on(const plans_reply& p) {
+  const auto* j = book().job(p.job);
+  if (!j || is_final(j->state) || p.memory_factor != j->memory_factor) return;
+  // The estimator plans for the cluster that it knows. Its plans are for another one, so it is
+  // asked again.
+  if (p.cluster != cluster().version) {  // it was asked just before the cluster changed
+    wanted_.erase(p.job);
+    return want_plans(*j);
+  }
+  // Once for each job: a job that is planned again for its memory has not arrived again.
+  if (!plans_.contains(p.job)) remember_arrival(*j, p);
+  plans_[p.job] = p;
+  wanted_.erase(p.job);
+  if (status_) self_->send(status_, p);  // before the orchestrator answers the submitter
+  const bool never = p.plans->empty() && p.why.code == reason::kind::infeasible;
+  self_->send(orchestrator_, job_planned{p.job, never ? std::optional{p.why} : std::nullopt});
+  update_views(*j);
+}
+
+void scheduler_state::on(const job_progress& p) {
+  auto& known = progress_[p.job];
+  take_newer(known, p);
+  auto* view = find_in(running_, p.job);
+  if (!view) view = find_in(unions_, p.job);
+  const auto* j = book().job(p.job);
+  if (!j || !view) return;
+  view->reported = reported_progress_of(*j, known);
+  if (!j->elastic || known.lease != j->lease) return;
+  // Policies keep what they computed for a list of plans, so small differences make no new one.
+  const auto now = record_by_now(book(), *j, &known);
+  if (!view->elastic || have_other_rates(now->costs, view->elastic->costs)) update_views(*j);
+}
+
+/// At most one request for each job and memory factor is under way.
+void scheduler_state::want_plans(const job_record& j) {
+  if (auto it = wanted_.find(j.id); it != wanted_.end() && it->second == j.memory_factor) return;
+  wanted_[j.id] = j.memory_factor;
+  self_->send(estimator_, plans_request{j.id, j.spec, j.memory_factor, scheduler_actor{self_}});
+}
+
+/// A union is never planned: what it runs was decided for its members.
+void scheduler_state::update_union(const job_record& j) {
+  if (j.state == job_state::running)
+    unions_.insert_or_assign(j.id, view_of(cluster(), j, book(), plans_, progress_));
+  else
+    unions_.erase(j.id);
+  if (j.state == job_state::stopping && book().lease(j.lease))
+    stopping_.insert(j.id);
+  else
+    stopping_.erase(j.id);
+  if (j.state != job_state::running) something_changed();
+}
+
+/// Updates the job's entry in the lists of waiting and running jobs. Policies do not see members of
+/// a union: only the union could be stopped.
+void scheduler_state::update_views(const job_record& j) {
+  // Policies do not see a job without plans.
+  const auto* plans = find_in(plans_, j.id);
+  const bool known = plans && plans->memory_factor == j.memory_factor;
+  if (!known && !is_final(j.state)) want_plans(j);
+  const bool held = j.suspended || waits_for_retry(j);
+  if (j.state == job_state::running || is_final(j.state) || held) pending_.remove(j.id);
+  if (waits_for_retry(j)) {
+    backoffs_.emplace(*j.not_before_s, j.id);
+    set_backoff_timer();
+  }
+  const auto* next = pending_.find(j.id);
+  const auto keep = [&](planners::job_views& views, job_state s) {
+    if (known && !next && !j.in && j.state == s && !(s == job_state::waiting && held))
+      views.insert_or_assign(j.id, view_of(cluster(), j, book(), plans_, progress_));
+    else
+      views.erase(j.id);
+  };
+  keep(waiting_, job_state::waiting);
+  keep(running_, job_state::running);
+  // A job with a reserved start is neither waiting nor running for the policy, which would place it
+  // again or count its old GPUs.
+  moving_.erase(j.id);
+  if (next) {
+    auto& v = moving_.emplace(j.id, view_of(cluster(), j, book(), plans_, progress_)).first->second;
+    v.how = next->how;
+    v.where = next->where;
+  }
+  note_kind(j.id);
+  if (j.state == job_state::stopping && !j.in)
+    stopping_.insert(j.id);
+  else
+    stopping_.erase(j.id);
+  const bool is_new = j.state == job_state::waiting && j.attempts == 0;
+  if (j.state != job_state::running) is_new ? job_arrived() : something_changed();
+}
+
+// -- decisions
+
+/// All other changes are decided at once, and new jobs with them. The first of several determines
+/// when, since an earlier call replaces a later one.
+void scheduler_state::job_arrived() {
+  if (options_.gather_s <= 0 || options_.policy->round_s() > 0) return something_changed();
+  changed_s_ = host_.clock->now_s();
+  decide_again_in(options_.gather_s);
+}
+
+void scheduler_state::decide_soon() {
+  changed_ = true;
+  // All that is in the mailbox by then is decided on together. While a proposal is under way
+  // nothing is decided: the state does not show its leases yet, and they would be granted twice.
+  if (in_flight_ || asked_) return;
+  asked_ = true;
+  self_->send(scheduler_actor{self_}, decide_now{});
+}
+
+void scheduler_state::on(const startup_over&) {
+  if (!std::exchange(starting_, false)) return;
+  show_counts();
+  begin_placing();
+}
+
+void scheduler_state::begin_placing() {
+  if (!placing()) return;
+  if (std::exchange(round_skipped_, false)) begin_round();
+  something_changed();
+}
+
+void scheduler_state::on(const decide_now&) {
+  asked_ = false;
+  if (in_flight_ || !placing() || !std::exchange(changed_, false)) return;
+  withdraw_hopeless();
+  // Starts that were decided earlier come first, since their GPUs are reserved, then what users ask
+  // for; the policy decides on what they leave.
+  if (start_pending() || make_moves()) return decide_soon();  // then decide again
+  if (options_.policy->round_s() == 0) begin_round();
+}
+
+void scheduler_state::begin_round() {
+  if (!placing()) {
+    round_skipped_ = true;
+    return;
+  }
+  const auto s = policy_snapshot();
+  if (in_flight_ || (s.waiting.empty() && s.running.empty())) return;
+  const runtime::stopwatch watch;
+  const double began_s = host_.clock->now_s();
+  auto decisions = ask_policy(s);
+  const double took_s = host_.clock->now_s() - began_s;
+  planners::follow(kept_, s, decisions);
+  count(decisions, took_s);
+  log_if_slow(*options_.policy, s, took_s);
+  if (options_.on_decision) options_.on_decision(watch.us(), decisions.size());
+  propose(std::move(decisions));
+}
+
+/// One that fails costs its round, and not the controller, which would fail again at each start.
+std::vector<planners::decision> scheduler_state::ask_policy(const planners::snapshot& s) {
+  try {
+    auto decisions = options_.policy->decide(s, host_.random);
+    if (options_.policy->round_s() == 0) decide_again_in(options_.policy->decide_again_s(s));
+    faults_.on_decided();
+    return decisions;
+  } catch (const std::exception& e) {
+    faults_.on_fault(e.what(), host_.clock->now_s());
+    if (options_.policy->round_s() == 0) decide_again_in(10);
+    return {};
+  }
+}
+
+/// `took_s` is by the host's clock: the counts must not differ between virtual runs.
+void scheduler_state::count(const std::vector<planners::decision>& decisions, double took_s) {
+  using kind = planners::decision::kind;
+  ++counts_.rounds;
+  counts_.rounds_s += took_s;
+  for (const auto& d : decisions) {
+    counts_.started += d.what == kind::start;
+    counts_.moved += d.what == kind::move;
+    counts_.stopped += d.what == kind::stop;
+  }
+  show_counts();
+}
+
+void scheduler_state::propose(std::vector<planners::decision> decisions) {
+  if (decisions.empty()) return;
+  proposal p;
+  p.number = ++proposals_;
+  placements_proposed shown;
+  placement_note now{{}, *state_->nodes_present};
+  now.idle.reserve(now.present.size());
+  for (node_index n = 0; n < now.present.size(); ++n) now.idle.push_back(state_->idle->idle(n));
+  if (!book().drained().empty())
+    for (node_index n = 0; n < now.present.size(); ++n) now.drained.push_back(book().is_drained(n));
+  for (auto& d : decisions) {
+    // A policy may change its mind about a start whose GPUs have not become free yet.
+    if (pending_.find(d.job)) withdraw(d.job);  // replaces the earlier decision
+    if (d.what != planners::decision::kind::start && d.what != planners::decision::kind::move)
+      continue;
+    if (const auto* j = book().job(d.job); j && !d.expected)
+      d.expected = planners::estimate_start(
+          cluster(), view_of(cluster(), *j, book(), plans_, progress_), d.how, d.where);
+    // A refused start on GPUs that are about to be free, or of several jobs, is not reserved: it is
+    // decided again.
+    if (d.with.empty() && !d.after) proposed_[d.job] = d;
+    if (proposed_moves_.contains(d.job)) p.moved_by_users.insert(d.job);
+    if (status_) {
+      auto note = now;
+      note.why = d.why.text;
+      note.moved = d.what == planners::decision::kind::move;
+      if (const auto* j = book().job(d.job); j && note.moved)
+        for (const auto& share : j->where) note.idle[share.node] += share.gpus;
+      for (const auto member : d.with) shown.notes[member] = note;
+      shown.notes[d.job] = std::move(note);
+    }
+    for (const auto& share : d.where)
+      now.idle[share.node] -= std::min(now.idle[share.node], share.gpus);
+  }
+  p.decisions = std::move(decisions);
+  // Until proposal_result. The orchestrator answers every proposal, or ends, and this actor with
+  // it.
+  in_flight_ = true;
+  if (!shown.notes.empty()) self_->send(status_, std::move(shown));
+  self_->send(orchestrator_, std::move(p));
+}
+
+void scheduler_state::on(const proposal_result& s) {
+  in_flight_ = false;
+  counts_.refused += s.refused.size();
+  if (!s.refused.empty()) show_counts();
+  using kind = planners::decision::kind;
+  for (auto& [job, d] : std::exchange(proposed_, {})) {
+    const auto refused = std::ranges::find(s.refused, job, &std::pair<job_id, reason>::first);
+    const bool moves = d.what == kind::move;
+    if (const auto asked = proposed_moves_.extract(job); asked && moves)
+      reply_to_move(asked.mapped(), refused == s.refused.end() ? expected<planners::decision>{d}
+                                                               : refuse(refused->second));
+    // The rest are moves that were accepted, whose job has to stop before it can start
+    // elsewhere, and starts that were refused.
+    if (moves == (refused != s.refused.end())) continue;
+    // A start that came too early waits for its GPUs. One that breaks a limit would be refused
+    // again at once, and for ever.
+    if (!moves && refused->second.code != reason::kind::insufficient &&
+        refused->second.code != reason::kind::stale)
+      continue;
+    auto start = d;
+    start.what = kind::start;
+    pending_.add(std::move(start));
+    if (const auto* j = book().job(job)) update_views(*j);
+  }
+  if (changed_) decide_soon();
+}
+
+void scheduler_state::withdraw(job_id job) {
+  pending_.remove(job);
+  if (const auto* j = book().job(job)) update_views(*j);
+}
+
+/// A reserved start waits for GPUs that are being released. If their node is lost, or its work goes
+/// on, it would wait for ever and keep the others reserved.
+void scheduler_state::withdraw_hopeless() {
+  if (pending_.empty()) return;
+  const auto& present = *state_->nodes_present;
+  std::vector<std::uint32_t> freed(present.size());
+  for (const auto id : stopping_)
+    for (const auto& share : book().job(id)->where)
+      if (present[share.node]) freed[share.node] += share.gpus;
+  for (const auto id : pending_.hopeless(*state_->idle, freed)) withdraw(id);
+}
+
+/// Starts whose GPUs have become idle; false: there are none.
+bool scheduler_state::start_pending() {
+  if (pending_.empty()) return false;
+  auto starts = pending_.possible(cluster(), *state_->idle);
+  std::erase_if(starts, [&](const auto& d) {
+    const auto* j = book().job(d.job);
+    return !j || j->state != job_state::waiting;
+  });
+  if (starts.empty()) return false;
+  propose(std::move(starts));
+  return true;
+}
+
+// -- moves requested by users
+
+/// Clients repeat requests until they are answered: one that was answered gets the same answer, one
+/// that is under way waits for its own.
+void scheduler_state::on(const move_request& w) {
+  if (const auto done = std::ranges::find(move_replies_, w.move.request, &move_reply::request);
+      done != move_replies_.end()) {
+    send_message(host_, w.from, *done);
+    return;
+  }
+  const auto same = [&](const move_request& other) { return other.move.request == w.move.request; };
+  if (std::ranges::any_of(move_requests_, same)) return;
+  if (const auto* proposed = find_in(proposed_moves_, w.move.job); proposed && same(*proposed))
+    return;
+  move_requests_.push_back(w);
+  something_changed();
+}
+
+/// Not journaled: a repetition after a restart of the controller moves the job again, which is
+/// harmless.
+void scheduler_state::reply_to_move(const move_request& w, expected<planners::decision> made) {
+  constexpr std::size_t kept = 64;
+  move_reply result{w.move.request, made.has_value(), {}, {}, {}};
+  if (made)
+    result.how = made->how, result.where = made->where;
+  else
+    result.why = made.error();
+  move_replies_.push_back(result);
+  if (move_replies_.size() > kept) move_replies_.pop_front();
+  send_message(host_, w.from, result);
+}
+
+/// Proposes the requested moves; false: there is none to propose.
+bool scheduler_state::make_moves() {
+  if (move_requests_.empty()) return false;
+  std::vector<planners::decision> moves;
+  auto rest = pending_.rest(*state_->idle, not_kept_);
+  for (auto& w : std::exchange(move_requests_, {})) {
+    const auto& m = w.move;
+    const auto* running = find_in(running_, m.job);
+    const bool elastic = running && is_elastic_program(*running->spec);
+    if (!running || !(running->training || elastic) || proposed_moves_.contains(m.job)) {
+      reply_to_move(w, refuse(why_immovable(book(), m.job)));
+      continue;
+    }
+    const planners::move_wish wish{m.stages,   m.data_parallel, m.tensor_parallel,
+                                   m.gpu_type, m.nodes,         m.gpus.value_or(0)};
+    auto to = elastic ? planners::plan_program_move(cluster(), rest, *running, wish)
+                      : planners::plan_move(cluster(), rest, *running, wish);
+    if (!to) {
+      reply_to_move(w, refuse(to.error()));
+      continue;
+    }
+    // Two moves in one proposal must not get the same GPUs.
+    for (const auto& share : to->where)
+      rest.set_idle(share.node,
+                    rest.idle(share.node) - std::min(rest.idle(share.node), share.gpus));
+    moves.push_back({planners::decision::kind::move,
+                     m.job,
+                     std::move(to->how),
+                     std::move(to->where),
+                     {reason::kind::refused, fmt::format("moved here by {}", w.by)},
+                     m.grace_s});
+    proposed_moves_.emplace(m.job, std::move(w));
+  }
+  const bool any = !moves.empty();
+  propose(std::move(moves));
+  return any;
+}
+
+// -- what others want to know
+
+void scheduler_state::on(const watch_scheduling& m) {
+  status_ = m.who;
+  for (const auto& [id, p] : plans_) self_->send(status_, p);
+  show_counts();
+}
+
+void scheduler_state::show_counts() {
+  if (status_) self_->send(status_, scheduling_changed{starting_, counts_, kept_});
+}
+
+/// Asks the policy nothing while it would not be asked to place the job either.
+policy_view scheduler_state::on(const why_waiting& m) {
+  const auto* j = state_ ? book().job(m.job) : nullptr;
+  if (!j) return {};
+  const auto now = policy_snapshot();
+  policy_view result{{}, std::make_shared<const planners::idle_index>(now.idle)};
+  const auto* known = find_in(plans_, m.job);
+  const bool planned = known && known->memory_factor == j->memory_factor;
+  if (j->state != job_state::waiting || j->suspended || starting_ || !planned) return result;
+  result.why_waiting = faults_.sentence();
+  if (result.why_waiting.empty())
+    result.why_waiting = why_waiting_text(*options_.policy, now, m.job, known->plans.get());
+  return result;
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "actors/training/device/interfaces.hpp"
+#include "actors/training/device/stage_executor.hpp"
+#include "actors/training/device/stage_options.hpp"
+
+namespace troupe::actors {
+
+/// A stage on a real device. The device executes operations on its own thread and posts each result
+/// to the stage's actor as a `device_done`: the stage's state is only used by the actor's thread.
+/// Tensors are payloads, which are shared and not copied; tokens are read when a forward needs
+/// them.
+class device_stage final : public stage_executor {
+ public:
+  /// `setup` outlives it: it is the stage's own.
+  device_stage(stage_actor::pointer self, const stage_setup& setup, stage_backend backend)
+      : self_{self}, setup_{setup}, backend_{std::move(backend)} {}
+
+  bool start(std::uint64_t iteration) override;
+  void submit(gpu::operation o) override;
+  void release() override { backend_.device = nullptr; }
+
+  expected<void> add_inputs(gpu::operation& forward, std::uint64_t iteration,
+                            payload activation) override;
+  std::uint64_t output_bytes(stage_step::kind, const payload& body, std::uint64_t) const override {
+    return body.bytes().size();
+  }
+  bool has_gradients() const override { return true; }
+  stage_gradients take_gradients(gpu::outcome& o) const override;
+
+  bool needs_norm() const override { return backend_.needs_norm; }
+  std::optional<worker_report> worker() const override { return backend_.worker; }
+
+  bool may_join_group() const override;
+  bool saves_without_files() const override { return false; }
+  /// By clocks, caches, and what else the machine does.
+  bool times_vary() const override { return true; }
+
+  /// Its real transfer has taken that time already.
+  double handling_s(const tensor&) const override { return 0; }
+  double expected_transfer_s(std::uint64_t bytes) const override;
+  bool carry(const stage_name&, std::uint64_t, std::function<void()>) override { return false; }
+
+ private:
+  stage_actor::pointer self_;
+  const stage_setup& setup_;
+  stage_backend backend_;
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,99 @@
+#include "actors/training/device/layers_backend.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "actors/training/device/socket_folder.hpp"
+#include "gpu/device/device_thread.hpp"
+#include "gpu/worker/python_device.hpp"
+#include "messages/base/refuse.hpp"
+#include "messages/domain/device_kind.hpp"
+#include "runtime/process/process_group.hpp"
+#include "runtime/process/python_package.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+gpu::python::worker_stage worker_stage_of(const stage_setup& s) {
+  gpu::python::worker_stage m;
+  m.first_layer = s.first_sublayer;
+  m.layers = s.sublayers;
+  m.stage = s.name.stage;
+  m.stages = s.stages;
+  m.pipeline = s.name.pipeline;
+  m.pipelines = s.pipelines;
+  m.rows = s.rows;
+  m.microbatches = s.microbatches;
+  m.seed = s.how.seed;
+  using recompute = gpu::python::worker_stage::recompute;
+  const auto is_recompute = [](const auto& step) {
+    return step.what == stage_step::kind::recompute;
+  };
+  if (s.recompute_layers.value_or(false))
+    m.how = recompute::layers;
+  else if (std::ranges::any_of(s.order, is_recompute))
+    m.how = recompute::stage;
+  return m;
+}
+
+/// A worker's gradients are in memory of this host, which the plan has counted by the program's
+/// description; 0: there is none.
+std::uint64_t max_gradients(const troupe::model& m) {
+  double all = m.tied_parameters.value_or(0);
+  for (const auto& layer : m.operators) all += layer.parameters;
+  return has_program_layers(m) ? static_cast<std::uint64_t>(all) : 0;
+}
+
+gpu::python_spec spec_of(const stage_setup& s, const std::string& socket_directory) {
+  const auto& p = *s.how.program;
+  gpu::python_spec spec;
+  spec.program.file = p.file;
+  spec.program.sha256 = p.sha256;
+  if (!p.arguments.empty()) spec.program.arguments = p.arguments;
+  spec.program.device = s.backend;
+  spec.program.threads = p.threads;
+  spec.program.deterministic = p.deterministic.value_or(facts_of_device(s.backend).is_host_core);
+  spec.stage = worker_stage_of(s);
+  spec.lease = s.name.lease;
+  spec.command[0] = runtime::python_interpreter(p.python);
+  spec.socket_directory = socket_directory;
+  spec.token = runtime::fresh_group_token();
+  spec.buffer_bytes = std::uint64_t{p.slot_mb} << 20;
+  spec.emulate_speed = s.emulate_speed;
+  spec.max_gradients = max_gradients(s.model);
+  return spec;
+}
+
+}  // namespace
+
+expected<stage_backend> make_layers_backend(const stage_setup& s,
+                                            const std::shared_ptr<gpu::device_executor>& executor,
+                                            const gpu::worker_starter& start) {
+  if (!start)
+    return refuse(reason::kind::infeasible,
+                  "this node starts no workers, which a training with a program needs");
+  const auto folder = socket_folder::make();
+  if (!folder) return refuse(folder.error());
+  const auto on_its_devices = [&](gpu::worker_launch what) {
+    if (!facts_of_device(s.backend).is_host_core)
+      what.environment.emplace_back("CUDA_VISIBLE_DEVICES",
+                                    fmt::format("{}", fmt::join(s.devices, ",")));
+    return start(what);
+  };
+  // A guest computes while the worker has nothing to do: both are the node's, on a CPU.
+  auto made = gpu::make_python_device(spec_of(s, folder->path()), on_its_devices,
+                                      std::dynamic_pointer_cast<gpu::device_thread>(executor));
+  if (!made) return refuse(made.error());
+  stage_backend result;
+  result.device = std::move(made->device);
+  result.needs_norm = made->ready.needs_norm;
+  result.worker.emplace().engine =
+      fmt::format("torch {} ({})", made->hello.torch, made->hello.blas);
+  result.worker->ready_s = made->ready_s;
+  return result;
+}
+
+}  // namespace troupe::actors

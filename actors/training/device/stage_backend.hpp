@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "actors/protocol/node_interface.hpp"
+#include "actors/training/device/stage_options.hpp"
+#include "gpu/device/device_type.hpp"
+#include "gpu/worker/worker_process.hpp"
+#include "messages/wire/stage.hpp"
+
+namespace troupe::actors {
+
+/// Creates the device and opens the training data. Fails if the device cannot run the stage, or if
+/// the data cannot be read. `executor`: of a device that has a guest; else null. `make_cuda`: of
+/// CUDA devices; null: make_shared_cuda_device. `start_worker`: of a program's; null: there are
+/// none here.
+expected<stage_backend> make_backend(
+    const stage_setup& s, const std::shared_ptr<gpu::device_executor>& executor = nullptr,
+    const gpu::cuda_device_maker& make_cuda = nullptr,
+    const gpu::worker_starter& start_worker = nullptr);
+
+/// Tells the node that a device of the stage is unusable until the node is restarted.
+inline training_over lost_device(const stage_setup& s, const reason& why) {
+  return {s.name.lease, s.name, false, part_report::state::stopped, why.text};
+}
+inline bool is_lost_device(const training_over& over) {
+  return !over.trainer && over.how == part_report::state::stopped;
+}
+
+/// The path of the checkpoint after that many iterations.
+std::string checkpoint_path(const std::string& directory, std::uint64_t iteration);
+
+/// All stages have written their files: writes the checkpoint's index. `stages`: pipeline 0's
+/// first.
+expected<void> complete_checkpoint(const std::vector<stage_setup>& stages, std::uint64_t iteration);
+
+}  // namespace troupe::actors

@@ -1,0 +1,49 @@
+#include "actors/training/stage/gradient_exchange.hpp"
+
+#include "messages/base/invariant.hpp"
+
+namespace troupe::actors {
+
+gradient_exchange::sums gradient_exchange::sums_of(const stage_setup& s) {
+  return {gradient_all_reduce{s}, device_all_reduce{s}, norm_exchange{s}};
+}
+
+void gradient_exchange::begin(const stage_setup& s, std::uint64_t iteration) {
+  iteration_ = iteration;
+  sums_ = {sums_of(s), sums_of(s)};
+}
+
+void gradient_exchange::end_iteration(const stage_setup& s) {
+  now() = sums_of(s);  // for the iteration after the next
+  ++iteration_;
+}
+
+gradient_exchange::outgoing gradient_exchange::receive(const tensor& t, const payload& body) {
+  TROUPE_INVARIANT(t.iteration == iteration_ || t.iteration == iteration_ + 1);
+  auto& s = sums_[t.iteration % 2];
+  if (t.what == tensor::kind::norm_partial || t.what == tensor::kind::norm_sum)
+    return s.norms.receive(t, body);
+  if (!joined_) return s.by_hosts.receive(t, body);
+  s.by_devices.receive(body);
+  return {};
+}
+
+// Devices that all-reduce keep their gradients: there is nothing to add then.
+gradient_exchange::outgoing gradient_exchange::add(stage_gradients g) {
+  TROUPE_INVARIANT(!joined_);
+  return now().by_hosts.begin(std::move(g.own), g.own_bytes, std::move(g.tied), g.tied_bytes);
+}
+
+std::optional<std::vector<payload>> gradient_exchange::take_device_inputs() {
+  if (!joined_ || !now().by_devices.can_start()) return {};
+  return now().by_devices.start();
+}
+
+// The devices keep the sums of their own gradients.
+std::pair<payload, payload> gradient_exchange::result() {
+  TROUPE_INVARIANT(complete());
+  if (joined_) return {payload{}, now().by_devices.result()};
+  return now().by_hosts.result();
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "actors/training/collectives/device_all_reduce.hpp"
+#include "actors/training/collectives/gradient_all_reduce.hpp"
+#include "actors/training/collectives/norm_exchange.hpp"
+#include "actors/training/device/stage_executor.hpp"
+
+namespace troupe::actors {
+
+/// The all-reduce of one training's gradients at one stage: by the hosts, or by the devices once
+/// they have joined a group. It keeps the sums of two iterations, since a peer that has finished
+/// this one may already send gradients of the next. It decides nothing: the stage sends what it
+/// returns, and asks whether the sums are complete after every tensor and operation.
+class gradient_exchange {
+ public:
+  using outgoing = std::vector<gradient_all_reduce::outgoing>;
+
+  /// Begins with the iteration after this one; and, when an iteration is over, with the next.
+  void begin(const stage_setup& s, std::uint64_t iteration);
+  void end_iteration(const stage_setup& s);
+
+  /// The devices of the stage and its peers all-reduce from now on.
+  void join() { joined_ = true; }
+  /// A peer's device has not joined: the hosts all-reduce.
+  void leave() { joined_ = false; }
+  bool joined() const { return joined_; }
+
+  /// REQUIRES: the iteration is the present one or the next. Returns what to send.
+  outgoing receive(const tensor& t, const payload& body);
+  /// This stage's gradients, for an all-reduce of the hosts. Returns what to send.
+  outgoing add(stage_gradients g);
+  /// The squared norms of this stage's layers, of the sums. Returns what to send.
+  outgoing add_norms(std::vector<double> norms) { return now().norms.begin(std::move(norms)); }
+  const norm_exchange& norm() const { return now().norms; }
+  /// The inputs of the devices' all-reduce, once, as soon as it can begin.
+  std::optional<std::vector<payload>> take_device_inputs();
+  /// The devices' all-reduce is over. Returns what to send.
+  outgoing finish_sum(std::vector<payload> tied) {
+    return now().by_devices.finish_sum(std::move(tied));
+  }
+
+  /// A received tensor has the wrong size; empty: none has.
+  const std::string& error() const {
+    const auto& of_sums = now().by_hosts.error();
+    return of_sums.empty() ? now().norms.error() : of_sums;
+  }
+  bool complete() const {
+    return joined_ ? now().by_devices.complete() : now().by_hosts.complete();
+  }
+  /// The sums for the update: own gradients, and a tied embedding's.
+  std::pair<payload, payload> result();
+  std::vector<gradient_all_reduce::missing_tensor> missing() const {
+    if (now().norms.has_begun()) return now().norms.missing();
+    return joined_ ? now().by_devices.missing() : now().by_hosts.missing();
+  }
+
+ private:
+  /// Only one of the two is used: the hosts', or the devices' once they have joined a group.
+  struct sums {
+    gradient_all_reduce by_hosts;
+    device_all_reduce by_devices;
+    norm_exchange norms;
+  };
+  static sums sums_of(const stage_setup& s);
+  sums& now() { return sums_[iteration_ % 2]; }
+  const sums& now() const { return sums_[iteration_ % 2]; }
+
+  bool joined_ = false;
+  std::uint64_t iteration_ = 0;  // completed
+  std::array<sums, 2> sums_;     // by iteration
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,493 @@
+#include "actors/training/stage/stage.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "actors/training/device/device_stage.hpp"
+#include "actors/training/device/simulated_stage.hpp"
+#include "actors/training/device/stage_backend.hpp"
+#include "actors/training/stage/stage_checks.hpp"
+#include "actors/training/stage/stage_operations.hpp"
+#include "gpu/model/checkpoint_fence.hpp"
+#include "messages/base/invariant.hpp"
+#include "messages/base/refuse.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+using step_kind = stage_step::kind;
+using operation_kind = gpu::operation::kind;
+
+/// Libraries of devices throw; the node must learn that the maker has returned either way.
+expected<stage_backend> create_backend(stage_options& o) {
+  expected<stage_backend> made = refuse(reason::kind::unavailable, "");
+  try {
+    made = std::exchange(o.create, nullptr)();
+  } catch (const std::exception& e) {
+    made = refuse(reason::kind::unavailable, "setup failed: {}", e.what());
+  }
+  if (o.created) *o.created = true;
+  return made;
+}
+
+}  // namespace
+
+// -- setting up
+
+void stage_state::start(stage_actor::pointer self, stage_options o) {
+  self_ = self;
+  o_ = std::move(o);
+  reports_ = {o_.messenger, o_.trainer, o_.setup, o_.received_s};
+  training_.begin(o_.setup);
+  tensors_.begin({self_, &o_, &training_, &reports_, [this] { return waits_for(); }});
+  if (!create_device()) return;
+  lending_ = stage_lending{{o_.messenger, o_.gateway, o_.executor, executor_->times_vary()}};
+  lending_.on_plan(o_.setup);
+  load();
+}
+
+/// Nothing else here distinguishes real devices from simulated ones. False: there is no device.
+bool stage_state::create_device() {
+  if (!o_.create) {
+    executor_ = std::make_unique<simulated_stage>(
+        self_, o_, [this](expected<gpu::outcome> r) { on_device_done(std::move(r)); });
+  } else if (auto backend = create_backend(o_)) {
+    executor_ = std::make_unique<device_stage>(self_, o_.setup, std::move(*backend));
+  } else {
+    fail(backend.error());
+    return false;
+  }
+  tensors_.set_executor(*executor_);
+  return true;
+}
+
+// A stage that has nothing to load goes on at once, without a message to itself.
+void stage_state::load() {
+  busy_ = executor_->start(training_.iteration());
+  if (!busy_) request_group_id();
+}
+
+void stage_state::report_ready(stage_report ready) {
+  phase_ = phase::steps;
+  begin_iteration();
+  ready.iteration = training_.iteration();
+  ready.saved = training_.saved();
+  ready.worker = executor_->worker();
+  report(std::move(ready));
+  advance();
+}
+
+// -- messages
+
+// The trainer repeats this message whenever it misses a report, so that each part of it must be
+// harmless a second time: acknowledgements and limits only grow, an order counts only when it
+// allows more iterations, and a group id only before the first step.
+void stage_state::on(const inbound<stage_run>& m) {
+  const auto& r = m.body;
+  if (r.incarnation != 0 && r.incarnation != o_.setup.incarnation) return;
+  reports_.on_run(r);
+  if (failed_ || device_released_) return;
+  if (r.halt) return halt(r);
+  if (training_.halted()) return;  // this message is older than the halt
+  if (auto ok = check_order(r.order, o_.setup.microbatches); !ok) return fail(ok.error());
+  // The message is repeated: an order counts once, between two windows.
+  if (!r.order.empty() && r.until > training_.until() &&
+      training_.iteration() == training_.until() && !busy_)
+    take_plan(r);
+  if (r.order.empty()) take_times(r);
+  training_.run_until(r.until);
+  on_group(r);
+  advance();
+}
+
+/// No iteration is under way, so that all stages change to the new order in the same one.
+void stage_state::take_plan(const stage_run& r) {
+  o_.setup.order = r.order;
+  o_.setup.forward = r.forward;
+  o_.setup.backward = r.backward;
+  take_times(r);
+  lending_.on_plan(o_.setup);
+  begin_iteration();
+}
+
+void stage_state::take_times(const stage_run& r) {
+  if (!o_.setup.guest || !r.guest_times) return;
+  o_.setup.guest->times = *r.guest_times;
+  lending_.on_times(o_.setup);
+}
+
+/// Completes the iteration that has begun and begins no other until the trainer names the last one.
+void stage_state::halt(const stage_run& r) {
+  const bool under_way = busy_ || next_ > 0 || phase_ != phase::steps;
+  training_.halt(under_way);
+  if (r.save > 0) training_.halt_after(r.save);
+  if (r.save > 0 && !under_way && training_.iteration() == r.save && training_.saved() < r.save)
+    return save();
+  report_halted();
+  advance();
+}
+
+void stage_state::report_halted() {
+  stage_report r;
+  r.iteration = training_.iteration();
+  r.saved = training_.saved();
+  r.halts_at = training_.until();
+  reports_.send(std::move(r));
+}
+
+// A tensor from another datacenter takes time in the hosts. A real transfer includes it; a
+// simulated one waits for it here.
+void stage_state::on(const inbound<tensor>& m) {
+  const double handling_s = executor_ ? executor_->handling_s(m.body) : 0;
+  if (handling_s <= 0) return accept(m.body, m.raw);
+  send_later(self_, handling_s, call_now{[this, t = m.body, body = m.raw] { accept(t, body); }});
+}
+
+// A tensor may be the last that the next step or the exchange waits for.
+void stage_state::accept(const tensor& t, const payload& body) {
+  if (failed_ || device_released_ || !tensors_.accept(t)) return;
+  switch (t.what) {
+    case tensor::kind::activation:
+    case tensor::kind::gradient:
+      tensors_.received().add(t, body);
+      return advance();
+    case tensor::kind::partial:
+    case tensor::kind::sum:
+    case tensor::kind::tied_partial:
+    case tensor::kind::tied_sum:
+    case tensor::kind::norm_partial:
+    case tensor::kind::norm_sum:
+      send_all(training_.gradients().receive(t, body));
+      if (phase_ == phase::exchange) advance_exchange();
+      if (phase_ == phase::norm_exchange) advance_norm();
+      return;
+  }
+}
+
+/// The actor remains, without its device, to resend its last tensors should they be lost.
+void stage_state::on(const release_device&) {
+  device_released_ = true;
+  if (executor_) executor_->release();
+}
+
+// -- steps
+
+void stage_state::begin_iteration() {
+  next_ = 0;
+  training_.begin_iteration();
+  recomputes_.assign(o_.setup.microbatches, false);
+  for (const auto& s : o_.setup.order)
+    if (s.what == step_kind::recompute) recomputes_[s.microbatch] = true;
+}
+
+/// Begins the next step if it can begin; called after every event that may have made it ready.
+/// Steps are never taken out of order: the order is the plan's decision, by which memory was
+/// counted.
+void stage_state::advance() {
+  if (busy_ || failed_ || phase_ != phase::steps) return;
+  if (training_.waits_for_trainer()) return be_idle(0);
+  const auto& order = o_.setup.order;
+  if (next_ == order.size()) return begin_gradients();
+  if (tensors_.received().has_input(order[next_])) return begin_step(order[next_]);
+  be_idle(next_);
+  tensors_.await(next_, &order[next_]);
+}
+
+void stage_state::begin_step(const stage_step& s) {
+  TROUPE_INVARIANT(phase_ == phase::steps && !busy_);
+  submitted_s_ = now_s();
+  auto o = operation_of(s);
+  if (s.what == step_kind::forward) {
+    training_.begin_forward();
+    o.keep = !recomputes_[s.microbatch];
+    auto activation = tensors_.received().take_input(s);
+    if (auto ok = executor_->add_inputs(o, training_.iteration(), std::move(activation)); !ok)
+      return fail(ok.error());
+  } else if (s.what == step_kind::backward) {
+    if (!last()) o.in.push_back(tensors_.received().take_input(s));
+    o.last_backward = training_.gradients().joined() && is_last_backward();
+  }
+  if (next_ == 0) {
+    training_.report().begin_s = submitted_s_ - reports_.ahead_s();
+    lending_.on_iteration_begun(training_.iteration());
+  }
+  submit(std::move(o));
+}
+
+/// Does no backward follow the next step? Then its device may begin the all-reduce during it.
+bool stage_state::is_last_backward() const {
+  const auto& order = o_.setup.order;
+  return std::none_of(order.begin() + static_cast<std::ptrdiff_t>(next_) + 1, order.end(),
+                      [](const stage_step& later) { return later.what == step_kind::backward; });
+}
+
+// The output goes to the neighbour at once, while the device executes the next step. A recompute
+// has none.
+void stage_state::end_step(const stage_step& s, gpu::outcome o) {
+  ++next_;
+  auto body = o.out.empty() ? payload{} : std::move(o.out.front());
+  const bool forward = s.what == step_kind::forward;
+  tensor t;
+  t.bytes = executor_->output_bytes(s.what, body, tensors_.received().input_bytes());
+  t.microbatch = s.microbatch;
+  t.to_pipeline = me().pipeline;
+  if (t.bytes > 0 && (forward || last())) training_.set_activation_bytes(t.bytes);
+  if (forward) {
+    training_.end_forward(o);
+    if (last()) return;
+    t.what = tensor::kind::activation;
+    t.to_stage = me().stage + 1;
+    t.path = o_.setup.forward;
+  } else {
+    if (s.what == step_kind::recompute) return;
+    training_.end_backward();
+    if (first()) return;
+    t.what = tensor::kind::gradient;
+    t.to_stage = me().stage - 1;
+    t.path = o_.setup.backward;
+  }
+  t.path.turn = s.turn;
+  send(std::move(t), std::move(body));
+}
+
+// -- the end of an iteration
+
+// Devices of one group sum their gradients without the hosts, which then exchange only those of a
+// tied embedding.
+void stage_state::begin_gradients() {
+  const bool alone = !gradient_all_reduce::needed(o_.setup);
+  if (alone || !executor_->has_gradients()) return update({});
+  if (training_.gradients().joined()) {
+    phase_ = phase::exchange;
+    exchange_began_s_ = now_s();
+    return advance_exchange();
+  }
+  phase_ = phase::gradients;
+  submit({.what = operation_kind::gradients});
+}
+
+void stage_state::begin_exchange(gpu::outcome o) {
+  phase_ = phase::exchange;
+  exchange_began_s_ = now_s();
+  send_all(training_.add_gradients(executor_->take_gradients(o)));
+  advance_exchange();
+}
+
+/// Goes as far as the tensors received allow: the all-reduce of the devices once it has its inputs,
+/// and the update once all sums are here.
+void stage_state::advance_exchange() {
+  if (busy_ || failed_) return;
+  auto& gradients = training_.gradients();
+  if (const auto& error = gradients.error(); !error.empty())
+    return fail({reason::kind::malformed, error});
+  if (auto inputs = gradients.take_device_inputs())
+    return submit({.what = operation_kind::sum, .in = std::move(*inputs)});
+  if (!gradients.complete()) {
+    // Devices that all-reduce have no guest.
+    if (!gradients.joined()) be_idle(o_.setup.order.size() + 1);
+    return tensors_.await(o_.setup.order.size(), nullptr);
+  }
+  record_task(task_kind::reduce, 0, now_s() - exchange_began_s_);
+  update(gradients.result());
+}
+
+// Clipping needs the norm of the sums over all stages, which the neighbours add up first.
+void stage_state::advance_norm() {
+  const auto& gradients = training_.gradients();
+  if (busy_ || failed_) return;
+  if (!gradients.error().empty()) return fail({reason::kind::malformed, gradients.error()});
+  if (!gradients.norm().complete()) return tensors_.await(o_.setup.order.size() + 1, nullptr);
+  phase_ = phase::update;
+  submit(clipped_update_operation(gradients.norm().result(), training_.gradient_scale()));
+}
+
+void stage_state::update(std::pair<payload, payload> sums) {
+  const bool clips = executor_->needs_norm();
+  phase_ = clips ? phase::norms : phase::update;
+  submit(clips ? norms_operation(std::move(sums))
+               : update_operation(std::move(sums), training_.gradient_scale()));
+}
+
+// The lending comes first: what it adds is part of the report.
+void stage_state::end_iteration(const gpu::outcome& o) {
+  training_.report().end_s = reports_.training_time_s();
+  lending_.on_iteration_ended(training_.report());
+  training_.end_iteration(o, tensors_.received().hops());
+  tensors_.end_iteration();
+  training_.is_checkpoint_due() ? save() : saved();
+}
+
+// A newer lease that has opened the directory owns it: this one's training is over then, and must
+// not write.
+void stage_state::save() {
+  const auto& how = o_.setup.how;
+  if (executor_->saves_without_files()) {
+    training_.mark_saved();
+    return saved();
+  }
+  if (!training_.writes_checkpoint()) return saved();
+  if (const auto ok = gpu::check_fence(how.checkpoint, me().lease); !ok) return fail(ok.error());
+  phase_ = phase::saving;
+  submit({.what = operation_kind::save,
+          .path = checkpoint_path(how.checkpoint, training_.iteration())});
+}
+
+// Also after a checkpoint that only the trainer's halt has asked for: that iteration was reported
+// when it ended.
+void stage_state::saved() {
+  phase_ = phase::steps;
+  if (!training_.has_report()) return report_halted();  // reported before saving
+  report(training_.take_report(reports_.ahead_s()));
+  begin_iteration();
+  advance();
+}
+
+// -- the device
+
+void stage_state::submit(gpu::operation o) {
+  TROUPE_INVARIANT(!busy_);
+  busy_ = true;
+  o.iteration = training_.iteration();
+  if (phase_ != phase::steps) submitted_s_ = now_s();
+  const double wait_s = lending_.on_busy(training_.iteration_of_window(), operation_number());
+  if (wait_s <= 0) return executor_->submit(std::move(o));
+  // The delay is counted as such: the operation itself takes no longer.
+  send_later(self_, wait_s, call_now{[this, o = std::move(o)] {
+               submitted_s_ = now_s();
+               executor_->submit(o);
+             }});
+}
+
+/// Until the input of this operation arrives. May be repeated.
+void stage_state::be_idle(std::size_t operation) {
+  if (busy_ || failed_ || device_released_) return;
+  lending_.on_idle(training_.iteration_of_window(), operation);
+}
+
+/// The number, as stage_lending counts, of the operation that is being submitted; none: not every
+/// iteration has it.
+std::optional<std::size_t> stage_state::operation_number() const {
+  const auto steps = o_.setup.order.size();
+  if (phase_ == phase::steps) return next_;
+  if (phase_ == phase::gradients) return steps;
+  if (phase_ == phase::update) return steps + 1;
+  return {};
+}
+
+// Every transition that a device makes: the phase identifies the operation that has ended.
+void stage_state::on_device_done(expected<gpu::outcome> r) {
+  busy_ = false;
+  if (!r && phase_ == phase::communicator_id) {
+    stage_report ready;
+    ready.fallback_reason = r.error();
+    return report_ready(std::move(ready));
+  }
+  if (!r && phase_ == phase::joining && may_go_on_alone(r.error())) return end_join(r.error());
+  if (!r) return fail(r.error());
+  auto& o = *r;
+  const double took_s = now_s() - submitted_s_;
+  switch (phase_) {
+    case phase::loading:
+      return request_group_id();
+    case phase::communicator_id: {
+      stage_report ready;
+      ready.communicator_id = communicator_id_of(o);
+      return report_ready(std::move(ready));
+    }
+    case phase::joining:
+      return end_join({});
+    case phase::steps: {
+      TROUPE_INVARIANT(next_ < o_.setup.order.size());
+      const auto step = o_.setup.order[next_];
+      training_.add_time(kind_of(step.what), took_s);
+      training_.report().busy_s += o.end_s - o.begin_s;
+      record_task(kind_of(step.what), step.microbatch, took_s);
+      end_step(step, std::move(o));
+      return advance();
+    }
+    case phase::gradients:
+      training_.add_time(task_kind::reduce, took_s);
+      return begin_exchange(std::move(o));
+    case phase::exchange:
+      send_all(training_.gradients().finish_sum(std::move(o.out)));
+      return advance_exchange();
+    case phase::norms:
+      training_.add_norms_time(took_s);
+      phase_ = phase::norm_exchange;
+      send_all(training_.gradients().add_norms(std::move(o.norms)));
+      return advance_norm();
+    case phase::norm_exchange:  // it has no operation
+      return;
+    case phase::update:
+      training_.add_time(task_kind::update, took_s);
+      record_task(task_kind::update, 0, took_s);
+      return end_iteration(o);
+    case phase::saving:
+      record_task(task_kind::checkpoint, 0, took_s);
+      training_.mark_saved();
+      return saved();
+  }
+}
+
+/// For the timeline: a task that ended now and took `took_s`, on this host's clock.
+void stage_state::record_task(task_kind what, std::uint32_t microbatch, double took_s) {
+  if (!o_.setup.trace) return;
+  training_.report().tasks.push_back(task_of(what, microbatch, now_s() - took_s, now_s()));
+}
+
+// -- tensors
+
+void stage_state::send(tensor t, payload body) {
+  if (auto ok = tensors_.send(std::move(t), std::move(body)); !ok) fail(ok.error());
+}
+
+void stage_state::send_all(gradient_exchange::outgoing gradients) {
+  if (auto ok = tensors_.send(std::move(gradients)); !ok) fail(ok.error());
+}
+
+// A stage whose device is busy may still lack tensors, but cannot be late by them yet.
+stage_tensors::wait stage_state::waits_for() const {
+  using wait = stage_tensors::wait;
+  if (busy_ || failed_) return wait::none;
+  if (phase_ == phase::exchange || phase_ == phase::norm_exchange) return wait::sums;
+  const bool waits = phase_ == phase::steps && !training_.waits_for_trainer() &&
+                     next_ < o_.setup.order.size() &&
+                     !tensors_.received().has_input(o_.setup.order[next_]);
+  return waits ? wait::input : wait::none;
+}
+
+// -- the end of the training
+
+void stage_state::report(stage_report r) {
+  reports_.report(std::move(r));
+  if (!failed_ && training_.is_over())
+    caf::anon_send(o_.messenger.node(),
+                   training_over{me().lease, me(), false, part_report::state::succeeded, {}});
+}
+
+// The actor stays: its peers may still request tensors, and the trainer may repeat its messages.
+void stage_state::fail(const reason& why) {
+  failed_ = true;
+  // The next attempt may begin as soon as it is reported, and have the same GPU.
+  if (why.code == reason::kind::out_of_memory && executor_) executor_->release();
+  stage_report r;
+  r.iteration = training_.iteration();
+  r.why = why;
+  report(std::move(r));
+  if (why.code == reason::kind::device_lost)
+    caf::anon_send(o_.messenger.node(), lost_device(o_.setup, why));
+}
+
+/// The node ends the whole part: this actor is no more, and can repeat nothing.
+void stage_state::fail_work(const std::string& why) {
+  caf::anon_send(
+      o_.messenger.node(),
+      training_over{me().lease, me(), false, part_report::state::failed,
+                    fmt::format("stage {} of pipeline {}: {}", me().stage, me().pipeline, why)});
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,167 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "actors/protocol/actor_state.hpp"
+#include "actors/training/device/interfaces.hpp"
+#include "actors/training/device/stage_executor.hpp"
+#include "actors/training/device/stage_options.hpp"
+#include "actors/training/lending/stage_lending.hpp"
+#include "actors/training/stage/stage_reports.hpp"
+#include "actors/training/stage/stage_tensors.hpp"
+#include "actors/training/stage/stage_training.hpp"
+
+namespace troupe::actors {
+
+/// One pipeline stage. It executes its order on its device, one step at a time, each as soon as its
+/// inputs are available; then it all-reduces its gradients with its peers, updates the parameters,
+/// and starts the next iteration. It needs the trainer only to be given more iterations.
+///
+/// Phases; every transition without an event below is the completion of the device's operation:
+///
+///   loading    the device is created, and loads the checkpoint that the training resumes from
+///     -> communicator_id, of a CUDA device that has peers or tensor-parallel ranks; else -> steps
+///   communicator_id   the device creates an id for a collective communicator, or reports why it
+///   cannot
+///     -> steps; reports "ready", with the id or the reason
+///   joining    the device joins the communicator, or finds out that it cannot
+///     -> steps; reports which
+///   steps      runs the order: waits for a step's input, or the device executes it
+///     -> joining, on a stage_run with a group id, before the first step
+///     -> gradients, after the last step, if the hosts all-reduce
+///     -> exchange, after the last step, if the devices all-reduce
+///     -> norms or update, after the last step, if no other stage shares its parameters
+///   gradients  the device copies its gradients to the host
+///     -> exchange
+///   exchange   reduce-scatter and all-gather by tensors, or an all-reduce of the devices
+///     -> norms, when the sums are complete, of a device that clips or scales by the norm
+///     -> update, when they are, of any other
+///   norms      the device computes the squared norms of its parts of the sums
+///     -> norm_exchange
+///   norm_exchange   the stages add up the squared norms, each with its neighbours
+///     -> update, when the norm of the whole model is known
+///   update     the optimizer step
+///     -> saving, if a checkpoint is due; else reports the iteration -> steps
+///   saving     the device writes its part of the checkpoint
+///     -> reports the iteration -> steps
+///
+/// Two flags end it from any phase. `failed_` (an error): it has reported why, and from then on
+/// only repeats unacknowledged reports. `device_released_` (release_device): its part of the lease
+/// is over; it only answers tensor requests. A halt (stage_run::halt) limits the iterations: it
+/// completes the one that it has begun, and goes on only to the one that the trainer names.
+///
+/// Preconditions, checked by stage_checks.hpp: setup, orders, tensors and requests have valid
+/// indices and come from the hosts that may send them. Tensors may be lost, repeated and late, but
+/// peers are at most one iteration ahead, since each iteration ends with their gradients.
+///
+/// The class has the phases only: the order of events, and the consequence of each. The rest has
+/// classes of its own: the executor (the device, or its simulation), the training (its
+/// iterations, gradients, checkpoints and report), the tensors from and to other stages, the
+/// reports to the trainer, and the lending of the idle device to a guest.
+class stage_state {
+ public:
+  using interface = stage_actor;
+  static constexpr const char* actor_name = "stage";
+
+  void start(stage_actor::pointer self, stage_options o);
+  void on(const inbound<stage_run>& m);
+  void on(const inbound<tensor>& m);
+  void on(const inbound<tensor_request>& m) { tensors_.resend(m.body); }
+  void on(const release_device&);
+  void on(const device_done& d) { on_device_done(d.what); }
+
+  /// It has thrown, and ends: so does the lease.
+  void fail_work(const std::string& why);
+
+ private:
+  enum class phase {
+    loading,
+    communicator_id,
+    joining,
+    steps,
+    gradients,
+    exchange,
+    norms,
+    norm_exchange,
+    update,
+    saving
+  };
+
+  // Setting up.
+  bool create_device();
+  void load();
+  void request_group_id();
+  void on_group(const stage_run& r);
+  void end_join(std::optional<reason> refused);
+  void report_ready(stage_report ready = {});
+
+  // Steps.
+  void take_plan(const stage_run& r);
+  void take_times(const stage_run& r);
+  void advance();
+  void begin_iteration();
+  void begin_step(const stage_step& s);
+  bool is_last_backward() const;
+  void end_step(const stage_step& s, gpu::outcome o);
+
+  // The end of an iteration.
+  void begin_gradients();
+  void begin_exchange(gpu::outcome o);
+  void advance_exchange();
+  void update(std::pair<payload, payload> sums);
+  void advance_norm();
+  void end_iteration(const gpu::outcome& o);
+  void save();
+  void saved();
+
+  // The end of the training.
+  void halt(const stage_run& r);
+  void report_halted();
+  void report(stage_report r);
+  void fail(const reason& why);
+
+  // The device.
+  void on_device_done(expected<gpu::outcome> r);
+  bool may_go_on_alone(const reason& why) const;
+  void submit(gpu::operation o);
+  void be_idle(std::size_t operation);
+  std::optional<std::size_t> operation_number() const;
+  void record_task(task_kind what, std::uint32_t microbatch, double took_s);
+
+  // Tensors.
+  void accept(const tensor& t, const payload& body);
+  void send(tensor t, payload body);
+  void send_all(gradient_exchange::outgoing gradients);
+  stage_tensors::wait waits_for() const;
+
+  const stage_name& me() const { return o_.setup.name; }
+  bool first() const { return me().stage == 0; }
+  bool last() const { return me().stage + 1 == o_.setup.stages; }
+  double now_s() const { return o_.messenger.now_s(); }
+
+  stage_actor::pointer self_ = nullptr;
+  stage_options o_;
+  std::unique_ptr<stage_executor> executor_;  // none: the device could not be created
+  stage_lending lending_;
+  stage_training training_;
+  stage_reports reports_;
+  stage_tensors tensors_;
+
+  phase phase_ = phase::loading;
+  bool busy_ = false;  // the device executes an operation, or will once the guest's has ended
+  bool failed_ = false;
+  bool asked_to_join_ = false;
+  bool device_released_ = false;  // its part of the lease is over
+  std::size_t next_ = 0;          // of the order
+  std::vector<bool> recomputes_;  // by micro-batch
+  double submitted_s_ = 0;        // when the device was last given an operation
+  double exchange_began_s_ = 0;
+};
+
+}  // namespace troupe::actors

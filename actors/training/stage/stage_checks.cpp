@@ -1,0 +1,122 @@
+#include "actors/training/stage/stage_checks.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace troupe::actors {
+
+namespace {
+
+// A stage allocates its inbox for these before any tensor arrives.
+constexpr std::uint32_t max_microbatches = 1U << 20;
+constexpr std::uint32_t max_hosts = 1U << 20;
+constexpr std::size_t steps_per_microbatch = 3;  // forward, recompute, backward
+
+template <class... T>
+tl::unexpected<reason> bad(fmt::format_string<T...> text, T&&... values) {
+  return refuse(reason::kind::malformed, fmt::format(text, std::forward<T>(values)...));
+}
+
+/// The two lists of addresses meet in the stage itself: else its node and its peers would disagree
+/// on where it is.
+bool has_own_place(const stage_setup& s) {
+  return s.neighbours.size() == s.stages && s.peers.size() == s.pipelines &&
+         s.neighbours[s.name.stage] == s.peers[s.name.pipeline];
+}
+
+}  // namespace
+
+bool is_trainer(const cluster& c, const work_order& part, address from) {
+  return part.train && part.train->trainer < c.nodes.size() &&
+         from == node_address(part.train->trainer);
+}
+
+bool is_lease_node(const cluster& c, const work_order& part, address from) {
+  if (!part.train || !is_node(c, from)) return false;
+  const auto& parts = part.train->parts;
+  return std::any_of(parts.begin(), parts.end(),
+                     [n = node_of(from)](const lease_part& p) { return p.node == n; });
+}
+
+expected<void> check_setup(const stage_setup& s, const work_order& part) {
+  if (s.stages == 0 || s.stages > max_hosts || s.pipelines == 0 || s.pipelines > max_hosts)
+    return bad("a training of {} stages in {} pipelines", s.stages, s.pipelines);
+  if (s.name.stage >= s.stages || s.name.pipeline >= s.pipelines)
+    return bad("stage {} of pipeline {}: there are {} stages in {} pipelines", s.name.stage,
+               s.name.pipeline, s.stages, s.pipelines);
+  if (!has_own_place(s)) return bad("the setup lacks the address of a neighbor or peer");
+  if (s.microbatches == 0 || s.microbatches > max_microbatches || s.rows == 0)
+    return bad("{} micro-batches of {} sequences", s.microbatches, s.rows);
+  if (!(s.emulate_speed > 0 && s.emulate_speed <= 1))
+    return bad("an invalid emulate_speed of {}", s.emulate_speed);
+  for (const auto d : s.devices)
+    if (std::find(part.devices.begin(), part.devices.end(), d) == part.devices.end())
+      return bad("GPU {} is not one of this lease's", d);
+  if (part.train && s.how.program != part.train->program)
+    return bad("the stage's program is not that of its job");
+  return check_order(s.order, s.microbatches);
+}
+
+// A node allocates by these numbers, so that they are limited before anything is done with them.
+// The order itself may still be wrong, which then stops only its own training.
+expected<void> check_order(const std::vector<stage_step>& order, std::uint32_t microbatches) {
+  if (order.size() > steps_per_microbatch * microbatches)
+    return bad("{} steps for {} micro-batches", order.size(), microbatches);
+  for (const auto& s : order)
+    if (s.microbatch >= microbatches)
+      return bad("a step for micro-batch {} of {}", s.microbatch, microbatches);
+  return {};
+}
+
+// Activations go down the pipeline, gradients up, sums between peers; a tied embedding joins the
+// first stage and the last. Anything else is a tensor of another training, or forged.
+bool comes_from_its_stage(const stage_setup& to, const tensor& t, address from) {
+  const auto stage = t.from.stage, me = to.name.stage;
+  if (stage >= to.stages || t.from.pipeline >= to.pipelines) return false;
+  const bool of_this_pipeline = t.from.pipeline == to.name.pipeline;
+  switch (t.what) {
+    case tensor::kind::activation:
+    case tensor::kind::norm_partial:
+      return of_this_pipeline && stage + 1 == me && from == to.neighbours[stage];
+    case tensor::kind::gradient:
+    case tensor::kind::norm_sum:
+      return of_this_pipeline && stage == me + 1 && from == to.neighbours[stage];
+    case tensor::kind::partial:
+    case tensor::kind::sum:
+      return stage == me && !of_this_pipeline && from == to.peers[t.from.pipeline];
+    case tensor::kind::tied_partial:
+      return of_this_pipeline && me == 0 && stage + 1 == to.stages && from == to.neighbours[stage];
+    case tensor::kind::tied_sum:
+      return of_this_pipeline && stage == 0 && me + 1 == to.stages && from == to.neighbours[stage];
+  }
+  return false;
+}
+
+// The mirror image of comes_from_its_stage: the stage that asks is the one that would receive.
+bool is_asked_by_its_stage(const stage_setup& me, const tensor_request& r, address from) {
+  const auto stage = r.from.stage, mine = me.name.stage;
+  if (stage >= me.stages || r.from.pipeline >= me.pipelines) return false;
+  if (r.microbatches.size() > me.microbatches) return false;
+  const bool of_this_pipeline = r.from.pipeline == me.name.pipeline;
+  const bool from_neighbour = of_this_pipeline && from == me.neighbours[stage];
+  const bool of_both_ends = from_neighbour && stage != mine;
+  switch (r.what) {
+    case tensor::kind::activation:
+    case tensor::kind::norm_partial:
+      return from_neighbour && stage == mine + 1;
+    case tensor::kind::gradient:
+    case tensor::kind::norm_sum:
+      return from_neighbour && stage + 1 == mine;
+    case tensor::kind::partial:
+    case tensor::kind::sum:
+      return stage == mine && !of_this_pipeline && from == me.peers[r.from.pipeline];
+    case tensor::kind::tied_partial:
+      return of_both_ends && stage == 0 && mine + 1 == me.stages;
+    case tensor::kind::tied_sum:
+      return of_both_ends && mine == 0 && stage + 1 == me.stages;
+  }
+  return false;
+}
+
+}  // namespace troupe::actors

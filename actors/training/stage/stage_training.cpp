@@ -1,0 +1,100 @@
+#include "actors/training/stage/stage_training.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "actors/training/stage/named_values.hpp"
+#include "messages/base/invariant.hpp"
+
+namespace troupe::actors {
+
+void stage_training::begin(const stage_setup& s) {
+  setup_ = &s;
+  iteration_ = saved_ = s.first_iteration;
+  tied_bytes_ = s.costs.tied_bytes;
+  own_bytes_ = s.costs.gradient_bytes - std::min(s.costs.gradient_bytes, tied_bytes_);
+  exchange_.begin(s, iteration_);
+}
+
+void stage_training::run_until(std::uint64_t until) {
+  if (until > until_ && waits_for_trainer()) window_began_ = iteration_;
+  until_ = std::max(until_, until);
+}
+
+std::uint64_t stage_training::iteration_of_window() const {
+  return waits_for_trainer() ? 0 : iteration_ - window_began_;
+}
+
+// Repeated by the trainer until it has all stages' answers: the first one counts, since the
+// iteration under way may have ended meanwhile.
+void stage_training::halt(bool under_way) {
+  if (!std::exchange(halted_, true)) until_ = iteration_ + (under_way ? 1 : 0);
+}
+
+void stage_training::begin_iteration() {
+  loss_sum_ = 0;
+  values_.clear();
+  in_flight_ = 0;
+  times_ = {};
+  report_ = {};
+}
+
+void stage_training::begin_forward() {
+  report_.max_in_flight = std::max(report_.max_in_flight, ++in_flight_);
+}
+
+void stage_training::end_forward(const gpu::outcome& o) {
+  loss_sum_ += o.loss;
+  add_values(values_, o.more);
+}
+
+gradient_exchange::outgoing stage_training::add_gradients(stage_gradients g) {
+  own_bytes_ = g.own_bytes, tied_bytes_ = g.tied_bytes;
+  return exchange_.add(std::move(g));
+}
+
+double stage_training::gradient_scale() const {
+  return 1.0 / (static_cast<double>(setup_->microbatches) * setup_->pipelines);
+}
+
+void stage_training::end_iteration(const gpu::outcome& update, const hop_times& hops) {
+  auto& r = report_;
+  r.iteration = iteration_ + 1;
+  r.loss = is_last() ? loss_sum_ / setup_->microbatches : 0;
+  r.squared_norm = update.squared_norm;
+  if (setup_->how.program)
+    r.worker = {{}, 0, update.peak_bytes, update.skipped, std::exchange(values_, {})};
+  auto& k = r.measured;
+  times_.write(k);
+  // Clock offsets are exact to half a round trip: the difference may be negative or too long.
+  k.wan_s = std::clamp(hops.hop_s(), 0.0, std::max(0.0, r.end_s - r.begin_s));
+  k.activation_bytes = activation_bytes_;
+  k.gradient_bytes = own_bytes_ + tied_bytes_;
+  k.tied_bytes = tied_bytes_;
+  transfers_ = hops.tasks();
+  exchange_.end_iteration(*setup_);
+  ++iteration_;
+  TROUPE_INVARIANT(saved_ <= iteration_);
+}
+
+bool stage_training::is_checkpoint_due() const {
+  const auto every = std::max(1U, setup_->how.checkpoint_every);
+  return iteration_ % every == 0 || is_over() || iteration_ == save_at_;
+}
+
+bool stage_training::writes_checkpoint() const {
+  return !setup_->how.checkpoint.empty() && setup_->name.pipeline == 0;
+}
+
+// Tasks were recorded on this host's clock, so that a correction of its offset during the iteration
+// moves all of them alike; transfers were measured on the trainer's.
+stage_report stage_training::take_report(double ahead_s) {
+  TROUPE_INVARIANT(has_report());
+  report_.saved = saved_;
+  auto& tasks = report_.tasks;
+  for (auto& t : tasks) t.begin_s -= ahead_s, t.end_s -= ahead_s;
+  tasks.insert(tasks.end(), transfers_.begin(), transfers_.end());
+  return std::exchange(report_, {});
+}
+
+}  // namespace troupe::actors

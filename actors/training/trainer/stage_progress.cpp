@@ -1,0 +1,136 @@
+#include "actors/training/trainer/stage_progress.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "actors/training/stage/stage_times.hpp"
+#include "messages/base/invariant.hpp"
+
+namespace troupe::actors {
+
+void stage_progress::means::add(const stage_costs& k) {
+  ++iterations;
+  for (const auto time : measured_costs) sum.*time += k.*time;
+  if (k.norms_s) sum.norms_s = sum.norms_s.value_or(0) + *k.norms_s;
+}
+
+stage_costs stage_progress::means::mean() const {
+  auto k = sum;
+  for (const auto time : measured_costs) k.*time /= std::max(1U, iterations);
+  if (k.norms_s) *k.norms_s /= std::max(1U, iterations);
+  return k;
+}
+
+void stage_progress::begin(const training_plan& plan, std::size_t kept) {
+  stages_each_ = plan.shape.stages;
+  pipelines_ = plan.shape.pipelines;
+  kept_ = kept;
+  stages_.resize(plan.stages.size());
+}
+
+void stage_progress::resume_after(std::uint64_t iteration) {
+  for (auto& s : stages_) s.done = s.saved = iteration;
+}
+
+void stage_progress::add_round_trip(std::size_t i, const stage_report& r, double now_s) {
+  if (r.request_sent_s > 0)
+    stages_[i].clock.sample(r.request_sent_s, r.received_s, r.replied_s, now_s);
+}
+
+// The group id and the reason come with the first report only; later ones have neither.
+bool stage_progress::set_ready(std::size_t i, const stage_report& r) {
+  auto& s = stages_[i];
+  TROUPE_INVARIANT(!s.ready);
+  s.ready = true;
+  s.communicator_id = r.communicator_id;
+  s.fallback_reason = r.fallback_reason;
+  return ++ready_ == stages_.size();
+}
+
+const reason* stage_progress::fallback_reason(std::uint32_t stage) const {
+  for (std::uint32_t p = 0; p < pipelines_; ++p)
+    if (const auto& why = of(p, stage).fallback_reason; !why.text.empty()) return &why;
+  return nullptr;
+}
+
+void stage_progress::set_joined(std::size_t i, const stage_report& r) {
+  stages_[i].joined = *r.joined;
+  if (!*r.joined) stages_[i].fallback_reason = r.fallback_reason;
+}
+
+// One that could not join is enough: its peers need not answer.
+bool stage_progress::groups_are_settled() const {
+  for (std::uint32_t s = 0; s < stages_each_; ++s)
+    for (std::uint32_t p = 0; p < pipelines_; ++p)
+      if (!communicator_id(s).empty() && !of(p, s).joined) return false;
+  return true;
+}
+
+// Pipeline 0's device has made it, for all peers.
+const std::vector<std::uint8_t>& stage_progress::communicator_id(std::uint32_t stage) const {
+  static const std::vector<std::uint8_t> none;
+  return fallback_reason(stage) ? none : of(0, stage).communicator_id;
+}
+
+void stage_progress::add(std::size_t i, const stage_report& r) {
+  auto& s = stages_[i];
+  TROUPE_INVARIANT(r.iteration == s.done + 1);
+  s.done = r.iteration;
+  set_saved(i, r.saved);
+  s.measured.push_back(r.measured);
+  if (s.measured.size() > kept_) s.measured.pop_front();
+  s.window.add(r.measured);
+  s.max_in_flight = std::max(s.max_in_flight, r.max_in_flight);
+}
+
+void stage_progress::set_saved(std::size_t i, std::uint64_t saved) {
+  stages_[i].saved = std::max(stages_[i].saved, saved);
+}
+
+std::uint64_t stage_progress::saved_by_all(std::uint64_t limit) const {
+  for (std::uint32_t s = 0; s < stages_each_; ++s) limit = std::min(limit, of(0, s).saved);
+  return limit;
+}
+
+std::optional<std::uint64_t> stage_progress::halt(std::size_t i, std::uint64_t at) {
+  stages_[i].halts_at = at;
+  std::uint64_t furthest = 0;
+  for (const auto& s : stages_) {
+    if (!s.halts_at) return {};
+    furthest = std::max(furthest, *s.halts_at);
+  }
+  return furthest;
+}
+
+std::vector<stage_costs> stage_progress::take_means() {
+  std::vector<stage_costs> all;
+  for (auto& s : stages_) all.push_back(std::exchange(s.window, {}).mean());
+  return all;
+}
+
+std::vector<stage_costs> stage_progress::medians() const {
+  std::vector<stage_costs> all;
+  for (const auto& s : stages_) all.push_back(median(s.measured));
+  return all;
+}
+
+stage_costs stage_progress::slowest(std::uint32_t stage) const {
+  stage_costs result;
+  for (std::uint32_t p = 0; p < pipelines_; ++p) {
+    const auto m = median(of(p, stage).measured);
+    for (const auto time : measured_costs) result.*time = std::max(result.*time, m.*time);
+    result.norms_s = std::max(result.norms_s, m.norms_s);
+    result.activation_bytes = std::max(result.activation_bytes, m.activation_bytes);
+    result.gradient_bytes = std::max(result.gradient_bytes, m.gradient_bytes);
+    result.tied_bytes = std::max(result.tied_bytes, m.tied_bytes);
+  }
+  return result;
+}
+
+std::uint32_t stage_progress::max_in_flight(std::uint32_t stage) const {
+  std::uint32_t max = 0;
+  for (std::uint32_t p = 0; p < pipelines_; ++p) max = std::max(max, of(p, stage).max_in_flight);
+  return max;
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,499 @@
+#include "actors/training/trainer/trainer.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "actors/training/device/stage_backend.hpp"
+#include "actors/training/lending/bubble_sums.hpp"
+#include "actors/training/stage/stage.hpp"
+#include "actors/training/trainer/attempt_end.hpp"
+#include "actors/training/trainer/resume_events.hpp"
+#include "gpu/model/checkpoint.hpp"
+#include "gpu/model/checkpoint_fence.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+constexpr double tick_s = 1;
+constexpr double replan_event_every_s = 60;
+constexpr std::uint64_t window = 100;           // iterations that stages run on their own
+constexpr std::size_t profile_iterations = 64;  // whose median costs are the profile
+
+}  // namespace
+
+void trainer_state::start(trainer_actor::pointer self, trainer_options o) {
+  self_ = self;
+  o_ = std::move(o);
+  wall_ahead_s_ = o_.messenger.wall_s() - now_s();
+  prepare();
+  send_later(self_, tick_s, tick{});
+}
+
+// The controller's count of iterations decides for simulated trainings only. For real ones the
+// checkpoints decide, which an earlier lease may have written after its last report.
+void trainer_state::prepare() {
+  auto made = plan_training(*o_.cluster, o_.lease, o_.order, o_.backend);
+  if (!made) return fail(part_report::state::failed, made.error().text, end_word::start_failed);
+  plan_ = std::move(*made);
+  if (uses_real_devices(plan_))
+    if (const auto sentence = smaller_than_asked(o_.order.spec.pipeline, plan_.shape);
+        !sentence.empty())
+      add_event(sentence);
+  stages_.begin(plan_, uses_real_devices(plan_) ? profile_iterations : 1);
+  first_ = o_.order.iterations_done;
+  if (uses_real_devices(plan_))
+    if (const auto ok = find_checkpoint(); !ok) return fail_by_file(ok.error());
+  first_ = done_ = saved_ = std::min(first_, total());
+  auto unreported = curve_.resume(first_, o_.order.reached);
+  if (!unreported) return fail_by_file(unreported.error());
+  // An earlier lease's trainer may have been killed after it saved and before it reported.
+  if (o_.order.reached > 0) unreported_.restore(std::move(*unreported));
+  for (auto& s : plan_.stages) {
+    s.first_iteration = first_;
+    s.iterations = total();
+    s.incarnation = o_.incarnation;
+  }
+  stages_.resume_after(first_);
+  watch_.begin(now_s());
+  if (uses_real_devices(plan_) && !plan_.bare_wan.empty())
+    add_event(fmt::format(
+        "the WAN between {} is not emulated: tensors take what the network takes, and the lower "
+        "bound counts no time for them",
+        plan_.bare_wan));
+  if (first_ > 0 || o_.order.reached > 0) report_resume();
+  lend_bubbles();
+  send_setups();
+}
+
+/// Opens the checkpoint directory, and finds the iteration to resume after: that of the newest
+/// checkpoint whose files are sound, whatever the controller knows of it.
+expected<void> trainer_state::find_checkpoint() {
+  const auto& directory = o_.order.spec.train->checkpoint;
+  if (!directory.empty())
+    if (auto ok = gpu::take_fence(directory, o_.lease); !ok) return ok;
+  first_ = 0;
+  if (!directory.empty() && gpu::newest_checkpoint(directory)) {
+    const auto newest = gpu::newest_sound_checkpoint(directory, o_.order.spec.model);
+    if (!newest) return refuse(newest.error());
+    for (const auto& damaged : newest->damaged) add_event(damaged);
+    first_ = newest->iteration;
+    report_changes(gpu::checkpoint_directory(directory, first_));
+  }
+  curve_ = {directory, o_.lease};
+  return {};
+}
+
+/// Values that the job has otherwise than the training that wrote its checkpoint.
+void trainer_state::report_changes(const std::filesystem::path& checkpoint) {
+  if (!o_.order.spec.train->program) return;
+  const auto found = gpu::checkpoint::open(checkpoint);
+  if (!found) return add_event(found.error().text);
+  const auto origin = gpu::origin_of(*found);
+  if (!origin) return add_event(origin.error().text);
+  if (*origin)
+    for (const auto& sentence : changes_since(**origin, o_.order.spec)) add_event(sentence);
+}
+
+/// A training whose bubbles cannot be lent is none the worse for it.
+void trainer_state::lend_bubbles() {
+  if (!o_.order.spec.pipeline.bubbles || plan_.stages.empty()) return;
+  auto made = bubble_lender::of(*o_.cluster, o_.order.spec, plan_, o_.incarnation,
+                                o_.messenger.self(), iterations_alone(), first_);
+  if (!made) return add_event("its bubbles are not lent: " + made.error().text);
+  lender_ = std::move(*made);
+  lender_.add_guests(plan_);
+}
+
+/// Repeated until every stage has answered: setups may be lost, and a node may not have its orders
+/// yet.
+void trainer_state::send_setups() {
+  for (std::size_t i = 0; i < stages_.size(); ++i)
+    if (!stages_.is_ready(i)) {
+      auto& s = plan_.stages[i];
+      s.sent_s = now_s();
+      o_.messenger.send(s.neighbours[s.name.stage], s);
+    }
+}
+
+// -- running
+
+/// One event for the training: the reason of one stage is that of the others.
+void trainer_state::report_fallbacks() {
+  for (std::uint32_t s = 0; s < plan_.shape.stages; ++s)
+    if (const auto* why = stages_.fallback_reason(s))
+      return add_event(fmt::format("stage {}: falling back to host all-reduce: {}", s, why->text));
+}
+
+std::uint64_t trainer_state::iterations_alone() const {
+  const auto every = o_.order.spec.train ? o_.order.spec.train->replan_every : 0;
+  return every > 0 ? every : window;
+}
+
+// Nothing is sent between two windows of a training: a window is as long as the trainer need not
+// know, and a barrier costs one round trip.
+void trainer_state::run_window() {
+  until_ = std::min(total(), done_ + iterations_alone());
+  run_all();
+}
+
+void trainer_state::run_all() {
+  for (std::size_t i = 0; i < stages_.size(); ++i) run(i);
+}
+
+void trainer_state::run(std::size_t i) {
+  const auto& s = plan_.stages[i];
+  stage_run r{s.name,
+              until_,
+              stages_.done(i),
+              {},
+              {},
+              {},
+              stages_.communicator_id(s.name.stage),
+              o_.incarnation,
+              now_s(),
+              stages_.clock(i).ahead_s()};
+  r.halt = stopping_;
+  r.save = last_.value_or(0);
+  // Also when the message is repeated: the first one may be lost.
+  if (replanned_) r.order = s.order, r.forward = s.forward, r.backward = s.backward;
+  if (retimed_ && s.guest) r.guest_times = lender_.times_of(i);
+  o_.messenger.send(s.neighbours[s.name.stage], r);
+}
+
+// Every report counts as a sign of life and as a sample of its host's clock, also a repeated one;
+// only the one of the stage's next iteration counts as progress.
+void trainer_state::on(const inbound<stage_report>& m) {
+  const auto& r = m.body;
+  if (ended_ || r.incarnation != o_.incarnation || r.name.pipeline >= plan_.shape.pipelines ||
+      r.name.stage >= plan_.shape.stages)
+    return;
+  const double at_s = now_s();
+  watch_.on_report(at_s);
+  if (r.starting) return on_starting(r);
+  const auto i = stages_.index(r.name);
+  stages_.add_round_trip(i, r, at_s);
+  if (!r.why.text.empty())
+    return fail(end_after(r.why, done_ > std::max(first_, o_.order.reached)),
+                fmt::format("{}: {}", stage_text(r.name), r.why.text));
+  if (!stages_.is_ready(i) || r.iteration > stages_.done(i)) watch_.on_progress(at_s);
+  if (!stages_.is_ready(i)) on_ready(i, r);
+  if (joining_ && r.joined) on_joined(i, r);
+  // A stage that halts may still be saving this iteration, and report it afterwards.
+  if (r.iteration == stages_.done(i) + 1 && !r.halts_at) add_report(i, r);
+  if (ended_) return;
+  stages_.set_saved(i, r.saved);
+  if (stopping_ && r.halts_at) record_halt(i, *r.halts_at);
+  update_checkpoint();
+  end_if_over();
+}
+
+/// Stages begin together: the first forward of one would wait for the others all the same.
+void trainer_state::on_ready(std::size_t i, const stage_report& r) {
+  program_.add(r);
+  if (!stages_.set_ready(i, r)) return;
+  joining_ = true;
+  if (stages_.groups_are_settled()) return begin_iterations();
+  until_ = done_;
+  run_all();
+}
+
+void trainer_state::on_joined(std::size_t i, const stage_report& r) {
+  stages_.set_joined(i, r);
+  if (stages_.groups_are_settled()) begin_iterations();
+}
+
+void trainer_state::begin_iterations() {
+  joining_ = false;
+  report_fallbacks();
+  run_window();
+  lender_.send(o_.messenger, o_.cluster->settings.heartbeat_s);
+}
+
+/// Stops without losing an iteration: stages complete those that any of them has begun, and save.
+void trainer_state::on(const stop_training&) {
+  if (ended_ || std::exchange(stopping_, true)) return;
+  if (!stages_.all_ready() || joining_)
+    return fail(part_report::state::stopped, "stopped before its first iteration");
+  if (uses_real_devices(plan_) && !saves())
+    return fail(
+        part_report::state::stopped,
+        fmt::format("stopped; the job has no checkpoint, so {} iterations are lost", done_));
+  run_all();
+}
+
+// Stages halt at different iterations, since they run up to one apart. The furthest is the last for
+// all, so that every stage saves the same one.
+void trainer_state::record_halt(std::size_t i, std::uint64_t at) {
+  if (last_) return;
+  const auto furthest = stages_.halt(i, at);
+  if (!furthest) return;
+  last_ = until_ = *furthest;
+  run_all();
+}
+
+void trainer_state::on_starting(const stage_report& r) {
+  if (!watch_.on_starting(now_s())) return;
+  add_event(fmt::format("{} is still being set up, after {:.3g} s", stage_text(r.name),
+                        watch_.setup_s()));
+}
+
+std::string trainer_state::stage_text(const stage_name& s) const {
+  const auto& setup = plan_.stages[stages_.index(s)];
+  return fmt::format("stage {} of pipeline {} on node {}", s.stage, s.pipeline,
+                     o_.cluster->nodes[node_of(setup.neighbours[s.stage])].name);
+}
+
+void trainer_state::add_report(std::size_t i, const stage_report& r) {
+  stages_.add(i, r);
+  program_.add(r);
+  wan_bytes_ += r.sent_bytes;
+  if (!r.tasks.empty()) trace_.add(r), times_.add(r);
+  auto [it, fresh] = pending_.try_emplace(r.iteration);
+  auto& p = it->second;
+  auto& record = p.record;
+  record.iteration = r.iteration;
+  record.begin_s = fresh ? r.begin_s : std::min(record.begin_s, r.begin_s);
+  record.end_s = std::max(record.end_s, r.end_s);
+  record.busy_s += r.busy_s;
+  if (r.bubbles) {
+    record.guest_s = record.guest_s.value_or(0) + r.bubbles->guest_s;
+    add_use(bubbles_, *r.bubbles);
+  }
+  p.sums.add(r);
+  if (++p.stages < stages_.size()) return;
+  p.sums.add_to(record, plan_.shape.pipelines);
+  complete(record);
+  pending_.erase(it);
+}
+
+void trainer_state::complete(const iteration_record& r) {
+  // Neither in the curve nor in a report: the training has got no further than the one before.
+  if (const auto wrong = not_finite(r); !wrong.empty())
+    return fail(part_report::state::failed,
+                saved_ > 0
+                    ? fmt::format("{}; the newest checkpoint is after iteration {}", wrong, saved_)
+                    : wrong,
+                end_word::diverged);
+  done_ = r.iteration;
+  longest_s_ = std::max(longest_s_, r.end_s - r.begin_s);
+  auto record = r;
+  // Consecutive iterations overlap: each counts from the end of the one before, except for slot
+  // jobs, which study single iterations.
+  const double begin_s = std::clamp(last_end_s_, r.begin_s, r.end_s);
+  if (!o_.order.spec.slots) record.begin_s = begin_s;
+  iterations_s_ += r.end_s - begin_s;
+  last_end_s_ = r.end_s;
+  record.begin_s += wall_ahead_s_;
+  record.end_s += wall_ahead_s_;
+  program_.complete(record);
+  unreported_.add(with_few_values(record));
+  curve_.add(record);
+  times_.complete(r.iteration, begin_s, r.end_s);
+  if (unreported_.fills_report()) report();
+  if (stopping_ || done_ < until_ || done_ == total()) return;
+  replan_if_drifted();
+  run_window();
+}
+
+/// Between windows, when no stage runs.
+void trainer_state::replan_if_drifted() {
+  replanned_ = retimed_ = false;
+  if (!o_.order.spec.train || o_.order.spec.train->replan_every == 0) return;
+  const auto measured = stages_.take_means();
+  replan(measured);
+  if (lender_.lends()) retimed_ = lender_.update(plan_, with_measured(plan_, measured));
+}
+
+void trainer_state::replan(const std::vector<stage_costs>& measured) {
+  const auto drifted = drift_of(plan_, measured);
+  if (drifted.relative <= o_.order.spec.train->replan_drift) return;
+  auto made = replan_training(std::move(plan_), measured);
+  plan_ = std::move(made.plan);
+  replanned_ = made.changed;
+  if (made.changed) report_replan(drifted.what, made.kept_s);
+}
+
+// The curve is written first: a job that resumes from a checkpoint finds all iterations before it.
+void trainer_state::update_checkpoint() {
+  const auto complete_iterations = stages_.saved_by_all(total());
+  // A checkpoint needs the stages of one pipeline only, and reports are lost and repeated: its last
+  // iteration may not have been reported by all stages yet, and the curve must have it by then.
+  if (complete_iterations <= saved_ || complete_iterations > done_) return;
+  saved_ = complete_iterations;
+  write_curve();
+  if (!saves()) return;
+  if (auto ok = complete_checkpoint(plan_.stages, saved_); !ok) fail_by_file(ok.error());
+}
+
+// -- ticks
+
+void trainer_state::on(const tick&) {
+  if (!ended_) {
+    if (!stages_.all_ready()) send_setups();
+    const bool silent = watch_.silent_s(now_s()) > tick_s;
+    for (std::size_t i = 0; stages_.all_ready() && i < stages_.size(); ++i)
+      if (silent && (stopping_ || joining_ || stages_.done(i) < until_)) run(i);
+    for (std::size_t i = 0; stages_.all_ready() && i < stages_.size(); ++i)
+      if (stages_.clock(i).due(now_s())) run(i);
+    check_limits();
+  }
+  lender_.send(o_.messenger, o_.cluster->settings.heartbeat_s);
+  if (!lease_ended_) report();
+  send_later(self_, tick_s, tick{});
+}
+
+/// Stages that are not ready may still be starting, stragglers more slowly.
+void trainer_state::check_limits() {
+  const double start_s = stages_.all_ready() && !joining_ ? 0 : 4 * o_.cluster->settings.restart_s;
+  const training_watch::pace pace{longest_s_, plan_.iteration_s, start_s, done_ - saved_};
+  if (const auto why = watch_.no_report(now_s(), pace)) fail(part_report::state::stopped, *why);
+  if (const auto why = watch_.no_progress(now_s(), pace)) fail(part_report::state::stopped, *why);
+}
+
+// -- reports
+
+/// With every report, and before a checkpoint from which the job may resume is complete.
+void trainer_state::write_curve() {
+  if (const auto ok = curve_.write(); !ok) add_event(ok.error().text);
+}
+
+// The whole state and not a change: a report that is lost is replaced by the next.
+void trainer_state::report() {
+  write_curve();
+  training_report r;
+  r.lease = o_.lease;
+  r.job = o_.job;
+  r.schedule = plan_.schedule_name;
+  r.device = plan_.stages.empty() ? o_.backend : plan_.stages.front().backend;
+  r.stages = plan_.shape.stages;
+  r.pipelines = plan_.shape.pipelines;
+  r.microbatches = plan_.shape.microbatches;
+  r.tensor_parallel = std::max(1U, o_.order.spec.pipeline.tensor_parallel);
+  r.tokens_per_s = tokens_per_s();
+  r.wan_bytes = wan_bytes_;
+  r.wan_utilization =
+      plan_.wan_gbps > 0 && iterations_s_ > 0
+          ? static_cast<double>(wan_bytes_) * 8e-9 / (plan_.wan_gbps * iterations_s_)
+          : 0;
+  if (lender_.lends()) r.bubbles = bubbles_;
+  r.program = program_.all();
+  r.saved = saved_;
+  r.planned_s = plan_.iteration_s;
+  std::vector<stage_costs> measured;
+  if (uses_real_devices(plan_)) measured = stages_.medians();
+  r.lower_bound_s = lower_bound_s(plan_, std::move(measured));
+  for (std::uint32_t s = 0; s < plan_.shape.stages && stages_.size() > 0; ++s) {
+    r.max_in_flight.push_back(stages_.max_in_flight(s));
+    r.measured.push_back(stages_.slowest(s));
+    auto& m = r.measured.back();
+    m.handling_s = handling_s(plan_, s, m);
+  }
+  unreported_.write(r);
+  if (uses_real_devices(plan_)) r.timeline = times_.report(plan_);
+  o_.messenger.send(controller_address, r);
+}
+
+// A controller that lags behind gets the next iterations as soon as it has the last ones.
+void trainer_state::on(const inbound<training_report_ack>& m) {
+  if (!unreported_.acknowledge(m.body.sequence)) return;
+  if (ended_ && unreported_.empty()) return end_lease();
+  if (unreported_.has_full_report() || (ended_ && unreported_.has_iterations())) report();
+}
+
+/// The event of a training that resumes: how many iterations are lost, and the new iteration time.
+void trainer_state::report_resume() {
+  auto sentence =
+      fmt::format("resumed after iteration {} of {}, with {} stages in {} pipelines on {} GPUs",
+                  first_, total(), plan_.shape.stages, plan_.shape.pipelines,
+                  plan_.stages.size() * std::max(1U, o_.order.spec.pipeline.tensor_parallel));
+  const auto earlier_s = o_.order.median_iteration_s;
+  if (o_.order.reached > first_)
+    sentence +=
+        fmt::format("; {} iterations since are repeated ({:.4g} s lost)", o_.order.reached - first_,
+                    static_cast<double>(o_.order.reached - first_) * earlier_s);
+  sentence += fmt::format("; planned iteration time {:.4g} s", plan_.iteration_s);
+  if (earlier_s > 0) sentence += fmt::format(", {:.4g} s before", earlier_s);
+  add_event(sentence);
+}
+
+/// At most one event per replan_event_every_s.
+void trainer_state::report_replan(const std::string& what, double kept_s) {
+  ++unreported_replans_;
+  if (last_replan_event_s_ && now_s() - *last_replan_event_s_ < replan_event_every_s) return;
+  last_replan_event_s_ = now_s();
+  const auto others = std::exchange(unreported_replans_, 0) - 1;
+  add_event(fmt::format(
+      "re-planned from iteration {} on: {} as long as planned; expected iteration time {:.4g} s, "
+      "{:.4g} s with the old order{}",
+      done_ + 1, what, plan_.iteration_s, kept_s,
+      others > 0 ? fmt::format(" ({} such changes since the last message)", others + 1) : ""));
+}
+
+double trainer_state::tokens_per_s() const {
+  const auto& job = o_.order.spec;
+  const double tokens = static_cast<double>(job.global_batch) * job.model.sequence;
+  return iterations_s_ > 0 ? tokens * static_cast<double>(done_ - first_) / iterations_s_ : 0;
+}
+
+// -- the end
+
+void trainer_state::end_if_over() {
+  // Also when no iteration is left to do: the node waits for every stage to report its end.
+  if (ended_ || !stages_.all_ready()) return;
+  if (last_ && *last_ < total() && done_ >= *last_ && saved_ >= *last_)
+    return fail(
+        part_report::state::stopped,
+        fmt::format("stopped after iteration {} of {}; no iteration is lost", *last_, total()));
+  if (done_ < total()) return;
+  if (saves() && saved_ < total()) return;
+  if (const auto& file = o_.order.spec.train ? o_.order.spec.train->timeline : std::string{};
+      !file.empty())
+    if (auto ok = trace_.write(file, *o_.cluster, plan_, o_.order.spec); !ok)
+      add_event(ok.error().text);
+  finish(part_report::state::succeeded, {});
+}
+
+void trainer_state::fail(part_report::state how, const std::string& why,
+                         std::optional<end_word> word) {
+  add_event(why);
+  finish(how, why, word);
+}
+
+void trainer_state::fail_by_file(const reason& why) {
+  fail(part_report::state::failed, why.text, end_word::start_failed);
+}
+
+void trainer_state::finish(part_report::state how, const std::string& why,
+                           std::optional<end_word> word) {
+  if (std::exchange(ended_, true)) return;
+  how_ = how;
+  why_ = why;
+  word_ = word;
+  lender_.withdraw();
+  lender_.send(o_.messenger, o_.cluster->settings.heartbeat_s);
+  report();
+}
+
+/// Only after the controller has acknowledged everything: the trainer does not outlive the lease.
+void trainer_state::end_lease() {
+  if (std::exchange(lease_ended_, true)) return;
+  caf::anon_send(o_.messenger.node(),
+                 training_over{o_.lease, {}, true, how_, why_, program_.peak_bytes(), word_});
+}
+
+void trainer_state::fail_work(const std::string& why) {
+  caf::anon_send(
+      o_.messenger.node(),
+      training_over{o_.lease, {}, true, part_report::state::failed, why, program_.peak_bytes()});
+}
+
+void trainer_state::add_event(const std::string& sentence) {
+  unreported_.add_event(sentence);
+  caf::anon_send(o_.messenger.node(), training_event{o_.lease, sentence});
+}
+
+}  // namespace troupe::actors

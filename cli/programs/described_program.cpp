@@ -1,0 +1,143 @@
+#include "cli/programs/described_program.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+#include <utility>
+
+#include "cli/output/output_file.hpp"
+#include "cli/programs/python_module.hpp"
+#include "formats/load/load.hpp"
+#include "messages/admission/admission.hpp"
+#include "messages/admission/admission_problems.hpp"
+#include "messages/base/refuse.hpp"
+#include "messages/base/untrusted_file.hpp"
+#include "runtime/process/python_package.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+model_operator operator_of(const json& layer, std::size_t index) {
+  model_operator op;
+  op.name = fmt::format("{}-{}", index, layer.at("name").get<std::string>());
+  for (auto& c : op.name)
+    if (!admission::is_name(std::string_view{&c, 1})) c = '_';
+  constexpr std::size_t max_name = 64;
+  op.name.resize(std::min(op.name.size(), max_name));
+  op.flops = layer.at("forward_flops").get<double>();
+  op.parameters = layer.at("parameters").get<double>();
+  op.output_bytes = layer.at("output_bytes").get<double>();
+  op.kept_bytes = layer.at("kept_bytes").get<double>();
+  op.state_bytes = layer.at("state_bytes").get<double>();
+  return op;
+}
+
+troupe::model model_of(const json& found, const layer_file& p) {
+  troupe::model m;
+  m.name = fs::path{p.file}.stem().string();
+  m.family = "layers";
+  m.tied_head = !found.at("tied").is_null();
+  if (const auto tied = found.at("tied_parameters").get<double>(); tied > 0)
+    m.tied_parameters = tied;
+  if (!found.at("clip_norm").is_null() || found.at("precision") == "fp16") m.needs_norm = true;
+  for (const auto& layer : found.at("layers"))
+    m.operators.push_back(operator_of(layer, m.operators.size()));
+  if (!m.operators.empty())  // the loss is in the last layer's stage
+    m.operators.back().kept_bytes += found.at("loss_kept_bytes").get<double>();
+  for (const auto& range : found.at("glued"))
+    for (auto i = range.at("first").get<std::size_t>() + 1; i <= range.at("last"); ++i)
+      m.operators.at(i).glued = true;
+  m.layers = static_cast<std::uint32_t>(m.operators.size());
+  return m;
+}
+
+}  // namespace
+
+expected<described_program> describe_program(const layer_file& p) {
+  return describe_program(p, "troupe.describe", {});
+}
+
+expected<described_program> describe_program(const layer_file& p, const std::string& module,
+                                             const std::vector<std::string>& more,
+                                             const std::function<void(const std::string&)>& watch) {
+  temporary_directory files;
+  const auto out = files.file("description.json");
+  std::vector<std::string> arguments{p.file, "--out", out};
+  if (!p.arguments.empty()) arguments.insert(arguments.end(), {"--arguments", p.arguments});
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  const auto ended = run_python_module(module, p.python, arguments,
+                                       fs::path{p.file}.parent_path().string(), watch);
+  if (!ended) return refuse(ended.error());
+  constexpr std::size_t max_bytes = 64 << 20;
+  const auto text = read_file(out, max_bytes);
+  const auto found = text ? json::parse(*text, nullptr, false) : json(json::value_t::discarded);
+  if (found.is_discarded())
+    return refuse(reason::kind::invalid, "{}: {} ended with exit status {}: {}", p.file,
+                  runtime::python_interpreter(p.python), ended->status, ended->last_line);
+  if (!found.at("refusals").empty())
+    return refuse(reason::kind::invalid, "{}", found.at("refusals").front().get<std::string>());
+  described_program d{{}, found.at("sha256").get<std::string>(), found};
+  try {
+    d.model = model_of(found, p);
+  } catch (const json::exception& e) {
+    return refuse(reason::kind::malformed, "{}: its description is not as expected: {}", p.file,
+                  e.what());
+  }
+  if (const auto bad = admission::check_model(d.model))
+    return refuse(reason::kind::invalid, "{}: {}", p.file, *bad);
+  return d;
+}
+
+namespace {
+
+/// Programs and scripts that are given in a job file's place; empty: it is neither.
+std::string advice_on_program(const fs::path& file) {
+  const auto extension = file.extension().string();
+  const auto name = file.string();
+  if (extension == ".py")
+    return fmt::format(
+        "{0}: found a Python program, expected a job file: `train: {{program: {1}}}` trains its "
+        "layers (`troupe describe {0}`), `troupe submit -- python3 {0}` runs it",
+        name, file.filename().string());
+  std::ifstream in{file};
+  std::string begin(2, ' ');
+  const bool script = extension == ".sh" || extension == ".bash" || extension == ".sbatch" ||
+                      (in.read(begin.data(), 2) && begin == "#!");
+  if (!script) return {};
+  return fmt::format("{0}: found a script, expected a job file; `troupe submit -- sh {0}` runs it",
+                     name);
+}
+
+expected<job_spec> load(const std::string& file, std::span<const gpu_type> catalogue,
+                        std::vector<std::string>* notices,
+                        const std::function<void(const layer_file&)>& before) {
+  if (auto advice = advice_on_program(file); !advice.empty())
+    return refuse(reason::kind::invalid, std::move(advice));
+  return formats::load_job(file, catalogue, notices, [&](layer_file& p) -> expected<troupe::model> {
+    if (before) before(p);
+    auto d = describe_program(p);
+    if (!d) return refuse(d.error());
+    p.sha256 = d->sha256;
+    return std::move(d->model);
+  });
+}
+
+}  // namespace
+
+expected<job_spec> load_job(const std::string& file, std::span<const gpu_type> catalogue,
+                            std::vector<std::string>* notices) {
+  return load(file, catalogue, notices, {});
+}
+
+expected<job_spec> load_job(const output& out, const std::string& file,
+                            std::vector<std::string>* notices) {
+  return load(file, {}, notices,
+              [&](const layer_file& p) { out.note("troupe: reads the layers of {}", p.file); });
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,3 @@
+#define Eigen Eigen_plain
+#define TROUPE_PRODUCT plain_product
+#include "gpu/cpu/kernels/products.inc.hpp"

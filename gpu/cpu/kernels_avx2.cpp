@@ -1,8 +1,0 @@
-#include "gpu/cpu/kernel_sets.hpp"
-#include "gpu/cpu/kernels.inc.hpp"
-
-namespace troupe::gpu::cpu {
-
-constinit const kernels<float> avx2_kernels = table<float>("avx2", avx2_adamw);
-
-}  // namespace troupe::gpu::cpu

@@ -1,3 +1,0 @@
-#define Eigen Eigen_avx2
-#define TROUPE_PRODUCT avx2_product
-#include "gpu/cpu/products.inc.hpp"

@@ -1,3 +1,0 @@
-#define Eigen Eigen_avx512
-#define TROUPE_PRODUCT avx512_product
-#include "gpu/cpu/products.inc.hpp"

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <vector>
+
+#include "planners/cost/batch_split.hpp"
+#include "planners/cost/layout.hpp"
+#include "messages/domain/training.hpp"
+#include "planners/schedule/evaluate_schedule.hpp"
+#include "planners/schedule/schedule.hpp"
+
+namespace troupe::planners {
+
+/// A plan's stages in their places, with the times of their steps.
+struct timed_plan {
+  pipeline_layout layout;
+  batch_split batch;
+  std::vector<stage_costs> costs;  // pipeline * stages + stage
+  pipeline_shape shape;            // the slowest peer of each stage, with updates and all-reduces
+  measured_times times;            // every single stage
+};
+
+}  // namespace troupe::planners
