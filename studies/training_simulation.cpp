@@ -82,8 +82,8 @@ expected<void> start_decoders(actors::virtual_cluster& v, const cluster& on,
 }
 
 /// Waits for the last prefills. `all`: the training's report.
-expected<prefill_result> end_prefills(actors::virtual_cluster& v, const cluster& on,
-                                      const training_report& all, prefill_player& player) {
+expected<simulated_prefills> end_prefills(actors::virtual_cluster& v, const cluster& on,
+                                          const training_report& all, prefill_player& player) {
   if (!player.lent())
     return refuse(reason::kind::infeasible,
                   all.events.empty() ? "the training lent no bubble" : all.events.front());

@@ -18,14 +18,14 @@ double arriving_load(const snapshot& s, const std::vector<gpu_pool>& pools,
   if (now_s <= first_s + restart_s) return 0;
   double gpus = 0, busy_s = 0;
   for (const auto& n : s.cluster.nodes) gpus += n.gpus;
-  const auto cluster_s = [&](const arrival& a) -> double {
+  const auto cluster_s = [&](const recent_arrival& a) -> double {
     if (!a.plans || a.plans->empty()) return 0;
     const auto& table = tables.of(s.cluster, pools, a);
     if (table.cluster_samples_per_s <= 0) return 0;
     const double samples = static_cast<double>(a.spec->iterations) * a.spec->global_batch;
     return samples / table.cluster_samples_per_s + restart_s / gpus;
   };
-  const auto as_known = [&](const arrival& a) {
+  const auto as_known = [&](const recent_arrival& a) {
     return known_arrival{a.at_s, a.spec, a.plans, cluster_s(a)};
   };
   for (const auto& a : known.follow(s.arrivals, as_known)) {

@@ -59,7 +59,7 @@ struct known_arrival {
   std::shared_ptr<const std::vector<plan>> plans;
   double cluster_s = 0;  // that all GPUs together need for it; 0: unknown
 
-  bool is_of(const arrival& a) const {
+  bool is_of(const recent_arrival& a) const {
     return at_s == a.at_s && spec == a.spec && plans == a.plans;
   }
 };
@@ -68,7 +68,7 @@ class known_arrivals {
  public:
   /// As known_jobs::follow: old ones leave at the front, and new ones come at the end.
   template <class Make>
-  const std::vector<known_arrival>& follow(std::span<const arrival> now, Make make) {
+  const std::vector<known_arrival>& follow(std::span<const recent_arrival> now, Make make) {
     auto first = all_.begin();
     while (first != all_.end() && (now.empty() || !first->is_of(now.front()))) ++first;
     all_.erase(all_.begin(), first);
