@@ -193,16 +193,16 @@ TEST_CASE("a program that shrinks stays where it is, whatever else is idle") {
 
 TEST_CASE("a number of GPUs that the batch does not permit is refused with the batch") {
   moving_program t;
-  t.spec.command = {"python3", "e.py"};
-  t.spec.global_batch = 1;
-  t.job.spec = std::make_shared<const job_spec>(t.spec);
+  auto spec = *t.job.spec;
+  spec.global_batch = 1;
+  t.job.spec = std::make_shared<const job_spec>(spec);
   CHECK_THAT(
       t.to({.gpus = 64}).error().text,
       Catch::Contains("found 64 GPUs, expected one of the numbers that it may have here: ") &&
           Catch::Contains("; every GPU needs a sample, and its global_batch is 1, as it is "
                           "not given"));
-  t.spec.global_batch = 128;
-  t.job.spec = std::make_shared<const job_spec>(t.spec);
+  spec.global_batch = 128;
+  t.job.spec = std::make_shared<const job_spec>(spec);
   CHECK_THAT(t.to({.gpus = 64}).error().text, !Catch::Contains("sample"));
 }
 
