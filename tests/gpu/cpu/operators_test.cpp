@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "gpu/cpu/attention.hpp"
+#include "gpu/cpu/kernels/kernel_sets.hpp"
 #include "gpu/cpu/kernels/kernels.hpp"
 #include "gpu/cpu/kernels/matrix.hpp"
 #include "messages/base/random.hpp"

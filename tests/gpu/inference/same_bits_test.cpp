@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "gpu/cpu/kernels/kernel_sets.hpp"
 #include "gpu/cpu/kernels/kernels.hpp"
 #include "gpu/cpu/kernels/matrix.hpp"
 #include "gpu/inference/generate.hpp"
