@@ -67,7 +67,8 @@ small_case random_case(std::uint64_t seed) {
       t.fastest_samples_per_s = std::max(t.fastest_samples_per_s, o.how.samples_per_s);
     }
     if (r.chance(0.7)) j.submitted_s = x.now_s - double(r.below(r.chance(0.5) ? 4 * 86'400 : 100));
-    contender c{&j, &t, double(spec.iterations) * spec.global_batch, 0, {}, 0};
+    contender c{&j, &t, double(spec.iterations) * spec.global_batch, x.now_s - j.submitted_s,
+                0,  {}};
     if (!t.options.empty() && r.chance(0.5)) {  // it runs
       const auto k = r.below(t.options.size());
       const auto& o = t.options[k];
@@ -290,7 +291,8 @@ class oracle {
   bool waits(std::size_t at, const std::vector<choice>& all,
              std::vector<std::uint32_t>& awaited) const {
     const auto i = order_[at];
-    if (all[i] || runs(i) || overdue(i)) return false;
+    const double left_s = defaults.settle_starts * 30 - (x_.now_s - x_.jobs[i].submitted_s);
+    if (all[i] || runs(i) || overdue(i) || left_s <= 0) return false;
     std::vector<choice> before(all.size());
     for (std::size_t k = 0; k < at; ++k) before[order_[k]] = all[order_[k]];
     for (std::size_t k = 0; k < all.size(); ++k)
@@ -318,8 +320,7 @@ class oracle {
           needed += x_.tables[j].options[*before[j]].how.gpus();
       if (needed <= 0) continue;
       const double wait = released_s(pool, std::uint32_t(needed));
-      if (wait > defaults.settle_starts * 30 || wait + cost_of(at, k) >= cost_of(at, *now))
-        continue;
+      if (wait > left_s || wait + cost_of(at, k) >= cost_of(at, *now)) continue;
       if (wait + time(i, k) < sooner) sooner = wait + time(i, k), later = k;
     }
     if (later) awaited[options[*later].pool] += options[*later].how.gpus();
