@@ -189,7 +189,7 @@ class troupe_policy : public queue_policy {
     std::vector<assigned> all;
   };
 
-  /// Of the last round: when the first of the jobs that could start, and wait for GPUs of running
+  /// When the first of the last round's jobs that could start, and wait for GPUs of running
   /// ones, has waited long enough; 0: there is none. Kept because decide_again_s() asks for it
   /// right after decide(), about the same snapshot.
   struct last_round {
