@@ -4,7 +4,7 @@
 #include <string>
 
 #include "planners/cluster/snapshot.hpp"
-#include "planners/troupe/assignment.hpp"
+#include "planners/troupe/contender.hpp"
 
 // A sentence for `troupe explain` about each decision of Troupe's policy, with its figures: GPUs,
 // seconds, and seconds of waiting per GPU-second (docs/planners/troupe.md, "Checks").
