@@ -97,7 +97,7 @@ struct real_host::impl {
   std::function<void()> start_actors;
   std::atomic<bool> admitted = false;  // by the host that it connects to
   std::atomic<bool> removed = false;   // from the cluster, and its work has ended
-  std::atomic<bool> ended = false;     // as it was told to, and so has its work
+  std::atomic<bool> ended = false;     // by request, and its work with it
   std::atomic<bool> waits = false;     // for its work, before it ends
   bool asked_to_end = false;
   std::atomic<bool> says_it_waits = false;

@@ -108,7 +108,7 @@ std::string mistake_in(std::string_view text, int number) {
         indent, indent_of(above));
   if (const auto colon = line.find(": ");
       colon != line.npos && line.find(": ", colon + 1) != line.npos)
-    return "': ' is there twice, expected once in a line; text with a colon needs quotes";
+    return "found ': ' twice in a line, expected once; text with a colon needs quotes";
   if (indent < indent_of(above) && indent > 0)
     return fmt::format("the line is indented by {}, as no line above it that it could belong to",
                        indent);

@@ -105,7 +105,7 @@ const std::vector<bad_file>& bad_files() {
       {"a line too deep", sort::job, "name: j\n\n# why\n  model: gpt2-124m\n",
        ":4: not valid YAML: the line is indented by 2, expected 0 as the key above it"},
       {"a colon in a text", sort::job, "name: j\nmodel: gpt2: small\n",
-       ":2: not valid YAML: ': ' is there twice, expected once in a line"},
+       ":2: not valid YAML: found ': ' twice in a line, expected once"},
       {"a line that belongs nowhere", sort::job, "name: j\ntrain:\n    seed: 1\n  data: x\n",
        ":4: not valid YAML: the line is indented by 2"},
       {"duplicate key", sort::model, good_model + "layers: 3\n", ":8: duplicate key 'layers'"},

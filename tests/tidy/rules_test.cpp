@@ -240,7 +240,7 @@ TEST_CASE("components that use one another through their .cpp files are refused"
   const auto found = check_components(closed);
   REQUIRE(found.size() == 1);
   CHECK(found[0].text() ==
-        "planners/plans/a.cpp:2: closes a circle of components: planners/plans/a -> "
+        "planners/plans/a.cpp:2: closes a dependency cycle of components: planners/plans/a -> "
         "planners/plans/b -> planners/plans/a");
 }
 

@@ -85,7 +85,7 @@ std::vector<finding> check_components(const std::vector<source>& all) {
     std::string text;
     for (const auto& step : circle) text += step + " -> ";
     const auto& [path, line] = c.uses.at(circle.size() > 1 ? circle[1] : name);
-    out.push_back({path, line, "closes a circle of components: " + text + name});
+    out.push_back({path, line, "closes a dependency cycle of components: " + text + name});
   }
   return out;
 }
@@ -98,9 +98,10 @@ std::vector<finding> check_folders(const std::vector<source>& all) {
   std::vector<finding> out;
   for (const auto& [folder, paths] : files)
     if (paths.size() > max_files)
-      out.push_back({paths.front(), 1,
-                     folder + "/ has " + std::to_string(paths.size()) +
-                         " code files; 30 are allowed: give some of them a room of their own"});
+      out.push_back(
+          {paths.front(), 1,
+           folder + "/ has " + std::to_string(paths.size()) +
+               " code files; 30 are allowed: move some of them into a folder of their own"});
   return out;
 }
 

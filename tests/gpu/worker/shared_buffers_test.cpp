@@ -93,7 +93,9 @@ TEST_CASE("a buffer gives back what its output does not use") {
   CHECK(place_of(all.take(64)) == buffer_place{1, 128, 64});
 }
 
-TEST_CASE("a payload keeps its buffer, and the memory, after the buffers are gone") {
+TEST_CASE(
+    "a payload keeps its buffer and the mapped memory alive after the shared buffers are "
+    "destroyed") {
   payload p;
   {
     shared_buffers all{8 * mib};
