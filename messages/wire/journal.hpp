@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "messages/base/fields.hpp"
+#include "messages/base/large_variant.hpp"
 #include "messages/base/units.hpp"
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/end.hpp"
@@ -335,9 +336,10 @@ struct program_saved {
 };
 
 /// In the order of the wire: new entries are added at the end.
-using journal_entry =
+using any_journal_entry =
     std::variant<epoch_begun, job_accepted, lease_granted, lease_revoked, part_ended, job_ended,
                  training_progress, jobs_forgotten, snapshot_begun, job_kept, lease_kept,
                  job_suspended, cluster_changed, node_drained, member_ended, program_saved>;
+using journal_entry = large_variant<any_journal_entry>;
 
 }  // namespace troupe

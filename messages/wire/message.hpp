@@ -4,6 +4,7 @@
 #include <type_traits>
 #include <variant>
 
+#include "messages/base/large_variant.hpp"
 #include "messages/wire/client.hpp"
 #include "messages/wire/generation.hpp"
 #include "messages/wire/prefill.hpp"
@@ -57,7 +58,8 @@ using message_types = message_table<
     wire_type<front_report, 74>, wire_type<serving_leases, 75>>;
 
 /// Any message.
-using message = message_types::any;
+using any_message = message_types::any;
+using message = large_variant<any_message>;
 
 template <class T>
 inline constexpr std::uint16_t type_id = message_types::number_of<T>;

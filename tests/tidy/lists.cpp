@@ -36,10 +36,10 @@ void check_floor_rows(const source& page, std::vector<finding>& out) {
   }
 }
 
-/// How many alternatives `using journal_entry = std::variant<...>` has.
+/// How many alternatives `using any_journal_entry = std::variant<...>` has.
 std::size_t journal_kinds(const source& journal) {
   const auto text = joined(journal.code);
-  static const std::regex entry{R"(using\s+journal_entry\s*=\s*std::variant<([^>]*)>)"};
+  static const std::regex entry{R"(using\s+any_journal_entry\s*=\s*std::variant<([^>]*)>)"};
   std::smatch found;
   if (!std::regex_search(text, found, entry)) return 0;
   const std::string all = found[1];

@@ -279,7 +279,7 @@ TEST_CASE("a page whose list is not the code's is refused") {
       {"cli/verbs/verbs.def", "TROUPE_VERB(up, \"Run\")\nTROUPE_VERB(down, \"Stop\")\n"},
       {"cli/README.md", "`up`, `down`\n"},
       {"messages/wire/journal.hpp",
-       "using journal_entry =\n    std::variant<a, b, c, d, e, f,\n g, h, i, j, k>;\n"}};
+       "using any_journal_entry =\n    std::variant<a, b, c, d, e, f,\n g, h, i, j, k>;\n"}};
   auto& page = files["docs/architecture.md"];
   for (const auto& m : all_floors()) page += floors_row(m.module) + " |\n";
   page += "It defines eleven kinds of entry.\n";

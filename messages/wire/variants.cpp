@@ -1,0 +1,10 @@
+#include "messages/base/large_variant_members.hpp"
+#include "messages/wire/journal.hpp"
+#include "messages/wire/message.hpp"
+
+namespace troupe {
+
+template class large_variant<any_message>;
+template class large_variant<any_journal_entry>;
+
+}  // namespace troupe
