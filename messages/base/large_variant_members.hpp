@@ -24,8 +24,8 @@ large_variant<V>::~large_variant() = default;
 template <class V>
 large_variant<V>::large_variant(std::size_t index, void* value) {
   const auto take = [&]<std::size_t... I>(std::index_sequence<I...>) {
-    (void)((I == index && (this->template emplace<I>(std::move(
-                               *static_cast<std::variant_alternative_t<I, V>*>(value))),
+    (void)((I == index && (this->template emplace<I>(
+                               std::move(*static_cast<std::variant_alternative_t<I, V>*>(value))),
                            true)) ||
            ...);
   };

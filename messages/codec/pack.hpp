@@ -15,8 +15,6 @@
 
 namespace troupe::shape {
 
-inline constexpr std::size_t header_fields = 5;  // version, type, from, to, the message
-
 /// The packer's output buffer, which is reused and so rarely grows.
 class sink {
  public:

@@ -22,6 +22,8 @@
 
 namespace troupe::shape {
 
+inline constexpr std::size_t header_fields = 5;  // version, type, from, to, the message
+
 /// The number of enumerators of an enum, which are numbered from 0 without gaps. An enum that is
 /// sent must be listed here.
 template <class E>
