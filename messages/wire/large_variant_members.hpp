@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "messages/base/large_variant.hpp"
+#include "messages/wire/large_variant.hpp"
 
 // For the files that instantiate a large_variant, and for no others.
 
