@@ -12,6 +12,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "messages/domain/work_kind.hpp"
 #include "planners/plans/mixed_plan.hpp"
 #include "planners/policy/elastic_jobs.hpp"
 #include "planners/policy/progress.hpp"
@@ -297,7 +298,7 @@ class assigner {
                                  [this](const allocation& where) { return reserve(where); });
     if (found)
       a.mixed = std::make_shared<const placed_plan>(std::move(*found));
-    else if (has_exact_gpus(*j.spec))
+    else if (facts_of(*j.spec).exact_gpus)
       refused_.insert(a.who->table);
   }
 
@@ -431,8 +432,9 @@ bool is_settling(const cluster& c, const contender& x, double now_s, const troup
 bool is_overdue(const job_view& j, double left, double fastest, double now_s,
                 const troupe_options& o) {
   const auto& spec = *j.spec;
-  const double samples =
-      has_known_length(spec) ? static_cast<double>(spec.iterations) * spec.global_batch : left;
+  const double samples = facts_of(spec).has_known_length
+                             ? static_cast<double>(spec.iterations) * spec.global_batch
+                             : left;
   return now_s - j.submitted_s > o.overdue_times * samples / fastest;
 }
 

@@ -46,7 +46,7 @@ double end_in_union(const job_record& of_union, job_id member) {
 
 expected<void> may_run_as_one(const std::vector<const job_record*>& members, merge_kind kind) {
   const auto jobs = mapped(members, [](const job_record* j) {
-    return planners::merge_job_of(j->id, *j->spec, j->owner, j->alone);
+    return planners::merge_job_of(j->id, *j->spec, j->owner, j->history.alone);
   });
   for (std::size_t b = 0; b < jobs.size(); ++b) {
     if (jobs[b].kind != kind)
