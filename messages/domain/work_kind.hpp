@@ -127,7 +127,7 @@ static_assert(work_kinds.size() == static_cast<std::size_t>(work_kind::decoder) 
 /// no command line can have.
 inline constexpr std::string_view replayed_word{"\0replayed", 9};
 
-/// A job without wishes; not made anew for each question.
+/// No wish; one for all questions, since making it takes longer than comparing it.
 inline constinit const pipeline_wish no_wish{};
 
 /// A job that admission accepts is of one kind. Estimates describe programs by a training's
@@ -144,7 +144,7 @@ inline work_kind kind_of(const job_spec& s) {
   return s.pipeline == no_wish ? work_kind::simulated : work_kind::pipelines;
 }
 
-/// Of a job's work: those of its kind, as its own options change them.
+/// The facts of its kind, as the job's own options change them.
 inline work_facts facts_of(const job_spec& s) {
   auto f = facts_of(kind_of(s));
   if (f.has_processes) {

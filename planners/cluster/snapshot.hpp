@@ -11,7 +11,7 @@
 #include "messages/base/reason.hpp"
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/job.hpp"
-#include "messages/domain/memory_history.hpp"
+#include "messages/domain/memory.hpp"
 #include "messages/domain/plan.hpp"
 #include "planners/cluster/idle_index.hpp"
 

@@ -13,7 +13,7 @@
 #include "actors/control/ledger/shared_value.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/domain/cluster.hpp"
-#include "messages/domain/memory_history.hpp"
+#include "messages/domain/memory.hpp"
 #include "messages/wire/client.hpp"
 #include "messages/wire/journal.hpp"
 
