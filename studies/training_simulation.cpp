@@ -82,8 +82,8 @@ expected<void> start_decoders(actors::virtual_cluster& v, const cluster& on,
 }
 
 /// Waits for the last prefills. `all`: the training's report.
-expected<prefill_result> end_prefills(actors::virtual_cluster& v, const cluster& on,
-                                      const training_report& all, prefill_player& player) {
+expected<simulated_prefills> end_prefills(actors::virtual_cluster& v, const cluster& on,
+                                          const training_report& all, prefill_player& player) {
   if (!player.lent())
     return refuse(reason::kind::infeasible,
                   all.events.empty() ? "the training lent no bubble" : all.events.front());
@@ -93,6 +93,30 @@ expected<prefill_result> end_prefills(actors::virtual_cluster& v, const cluster&
   // that are reserved after that are leaked.
   v.world().run_until(v.world().now_s() + 5 * on.settings.heartbeat_s);
   return player.result();
+}
+
+/// The controller's report, with `all` iterations and events, of which it keeps only some.
+expected<training_report> report_of(actors::virtual_cluster& v, job_id job, training_report all) {
+  const auto reply = v.ask(query_training{0, job});
+  if (!reply.reply) return refuse(reply.reply.error());
+  const auto* r = std::get_if<training_reply>(&reply.reply->first);
+  if (!r) return training_report{};
+  if (!r->why.text.empty()) return refuse(r->why);
+  auto report = r->report;
+  report.iterations = std::move(all.iterations);
+  report.events = std::move(all.events);
+  return report;
+}
+
+actors::virtual_cluster_options cluster_options_of(const training_simulation_options& options,
+                                                   std::shared_ptr<const planners::policy> policy) {
+  actors::virtual_cluster_options o;
+  o.cluster = options.cluster;
+  o.policy = std::move(policy);
+  o.seed = options.seed;
+  o.faults = options.faults;
+  o.loses = options.loses;
+  return o;
 }
 
 }  // namespace
@@ -108,12 +132,7 @@ expected<simulated_training> simulate_training(training_simulation_options optio
   const auto watched = actors::watched_policy::watch(std::move(policy));
   if (!watched) return refuse(watched.error());
   const auto& failure = (*watched)->failure();
-  actors::virtual_cluster_options o;
-  o.cluster = options.cluster;
-  o.policy = *watched;
-  o.seed = options.seed;
-  o.faults = options.faults;
-  o.loses = options.loses;
+  auto o = cluster_options_of(options, *watched);
   std::optional<job_ended> over;
   double begun_s = 0, planned_s = 0;
   std::uint64_t events = 0;
@@ -169,14 +188,9 @@ expected<simulated_training> simulate_training(training_simulation_options optio
   result.wall_s = watch.s();
   if (over->final_state != job_state::finished)
     return refuse(reason::kind::infeasible, over->detail);
-  const auto reply = v.ask(query_training{0, over->job});
-  if (!reply.reply) return refuse(reply.reply.error());
-  if (const auto* r = std::get_if<training_reply>(&reply.reply->first)) {
-    if (!r->why.text.empty()) return refuse(r->why);
-    result.report = r->report;
-    result.report.iterations = std::move(all.iterations);
-    result.report.events = std::move(all.events);
-  }
+  auto report = report_of(v, over->job, std::move(all));
+  if (!report) return refuse(report.error());
+  result.report = std::move(*report);
   return result;
 }
 

@@ -21,10 +21,10 @@ reason unknown_policy(const std::string& name) {
   // A policy is named by a word of a short list, so the nearest one is usually meant.
   const auto near =
       formats::nearest_name(name, std::vector<std::string>{names.begin(), names.end()});
-  return {reason::kind::invalid,
-          fmt::format("no policy '{}'{}; policies: {}, and plug-ins (./libmine.so, mine.py)",
-                      formats::shown(name), near ? fmt::format("; did you mean '{}'?", *near) : "",
-                      built_in())};
+  return {
+      reason::kind::invalid,
+      fmt::format("no policy '{}'{}; policies: {}, and plug-ins (./libmine.so, mine.py)",
+                  shown(name), near ? fmt::format("; did you mean '{}'?", *near) : "", built_in())};
 }
 
 }  // namespace

@@ -138,19 +138,17 @@ std::vector<std::string> names_of(const std::string& policy) {
 }
 
 tl::unexpected<reason> refusal(std::string_view word, const std::string& problem) {
-  return refuse(reason::kind::invalid,
-                fmt::format("--policy-option {}: {}", formats::shown(word), problem));
+  return refuse(reason::kind::invalid, fmt::format("--policy-option {}: {}", shown(word), problem));
 }
 
 expected<void> check(std::string_view word, const std::string& policy, const std::string& name,
                      double value) {
   const auto names = names_of(policy);
   if (names.empty())
-    return refusal(
-        word, fmt::format("{} has no options; {}", formats::shown(policy), known_parameters()));
+    return refusal(word, fmt::format("{} has no options; {}", shown(policy), known_parameters()));
   if (std::ranges::find(names, name) == names.end())
-    return refusal(word, fmt::format("{} has no option '{}'; it has {}", policy,
-                                     formats::shown(name), fmt::join(names, ", ")));
+    return refusal(word, fmt::format("{} has no option '{}'; it has {}", policy, shown(name),
+                                     fmt::join(names, ", ")));
   std::string problem;
   with_parameters(policy, [&](const auto& all) {
     const auto& p = *std::ranges::find_if(all, [&](const auto& x) { return x.name == name; });
@@ -196,7 +194,7 @@ expected<policy_settings> parse_policy_settings(const std::vector<std::string>& 
     const auto policy = word.substr(0, dot), name = word.substr(dot + 1, equal - dot - 1);
     // A setting of a policy that does not run is most likely a mistyped name.
     if (std::ranges::find(policies, policy) == policies.end())
-      return refusal(word, fmt::format("{} is not among the policies ({})", formats::shown(policy),
+      return refusal(word, fmt::format("{} is not among the policies ({})", shown(policy),
                                        fmt::join(policies, ", ")));
     if (auto ok = check(word, policy, name, *value); !ok) return refuse(ok.error());
     settings[policy][name] = *value;

@@ -10,6 +10,7 @@
 
 #include "cli/output/output.hpp"
 #include "messages/domain/replayed_times.hpp"
+#include "studies/solve_log.hpp"
 #include "studies/workload_simulation.hpp"
 
 namespace troupe::cli {

@@ -109,7 +109,7 @@ expected<std::vector<std::uint64_t>> parse_seeds(std::string_view text) {
         reason::kind::invalid,
         fmt::format("--seeds: found '{}', expected seeds such as 1-5 or 1,3,7, at most {}, "
                     "each once",
-                    formats::shown(text), max_seeds));
+                    shown(text), max_seeds));
   };
   for (auto left = text;;) {
     const auto comma = std::min(left.find(','), left.size());

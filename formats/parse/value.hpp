@@ -61,5 +61,4 @@ expected<value> load_value(const std::filesystem::path& file);
 /// "FILE:LINE: PLACE: PROBLEM", without the line if it is 0 and the place if it is empty.
 reason complaint(std::string_view file, int line, std::string_view place, std::string_view problem);
 
-
 }  // namespace troupe::formats

@@ -7,7 +7,6 @@
 #include <array>
 #include <iterator>
 
-
 namespace troupe::gpu {
 
 namespace {

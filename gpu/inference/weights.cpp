@@ -133,8 +133,7 @@ std::string missing_text(std::span<const safetensors> files, const std::string& 
   for (const auto& file : files)
     for (const auto& t : file.all()) {
       if (t.name == wanted || t.name == std::string{optional_prefix} + wanted)
-        return fmt::format("'{}' has values of type {}, {}", shown(t.name),
-                           shown(t.dtype), types);
+        return fmt::format("'{}' has values of type {}, {}", shown(t.name), shown(t.dtype), types);
       const int score = likeness(t.name, wanted);
       if (score > best) best = score, like = &t, read = file.find(t.name) != nullptr;
     }

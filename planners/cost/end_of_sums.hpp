@@ -5,7 +5,6 @@
 #include "messages/domain/job.hpp"
 #include "planners/cost/timed_plan.hpp"
 
-
 namespace troupe::planners {
 
 /// When all stages have finished their all-reduces and updates, given the end of each stage's last

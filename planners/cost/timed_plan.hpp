@@ -2,9 +2,9 @@
 
 #include <vector>
 
+#include "messages/domain/training.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/cost/layout.hpp"
-#include "messages/domain/training.hpp"
 #include "planners/schedule/evaluate_schedule.hpp"
 #include "planners/schedule/schedule.hpp"
 

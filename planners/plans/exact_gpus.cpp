@@ -236,7 +236,7 @@ class exact_planner {
     if (job_.unequal.value_or(false))
       return fmt::format("needs {}, and no nodes of the cluster have that{}", needed, instead);
     return fmt::format(
-        "needs {}, as many on each of its nodes, which no nodes of the cluster have{} "
+        "needs {}, the same number on each node, which no nodes of the cluster have{} "
         "(`unequal: true` permits numbers that differ)",
         needed, instead);
   }

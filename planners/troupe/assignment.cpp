@@ -1,12 +1,10 @@
 #include "planners/troupe/assignment.hpp"
 
 #include <algorithm>
-#include <cmath>
+#include <cstdint>
 #include <limits>
-#include <memory_resource>
 #include <numeric>
 #include <queue>
-#include <ranges>
 #include <span>
 #include <tuple>
 #include <unordered_set>
@@ -15,8 +13,10 @@
 #include "messages/domain/work_kind.hpp"
 #include "planners/plans/mixed_plan.hpp"
 #include "planners/policy/elastic_jobs.hpp"
-#include "planners/policy/progress.hpp"
+#include "planners/troupe/decision_facts.hpp"
+#include "planners/troupe/decision_memory.hpp"
 #include "planners/troupe/pool_capacity.hpp"
+#include "planners/troupe/service_order.hpp"
 #include "planners/troupe/waiting_prices.hpp"
 
 namespace troupe::planners {
@@ -24,154 +24,6 @@ namespace troupe::planners {
 namespace {
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
-
-/// A job's place in the order in which jobs are served (rule 1): by priority, overdue ones first,
-/// then by the work left. The least work first minimizes the average completion time on one server;
-/// an overdue job goes before shorter ones, so that a stream of them cannot starve it.
-struct service_rank {
-  std::int32_t priority = 0;
-  bool overdue = false;
-  double work = 0;  // seconds of a GPU of the fastest type
-  job_id id = 0;
-  const contender* who = nullptr;
-
-  service_rank(const contender& x, double now_s, const troupe_options& o)
-      : priority{x.job->spec->priority},
-        overdue{is_overdue(x, now_s, o)},
-        work{x.work()},
-        id{x.job->id},
-        who{&x} {}
-  /// Is it served later?
-  bool operator<(const service_rank& b) const {
-    return std::tie(priority, overdue, b.work, b.id) < std::tie(b.priority, b.overdue, work, id);
-  }
-};
-
-/// One way to run a contender. Apart from its plan, since a decision reads each of these several
-/// times, for every job.
-struct run {
-  double time_s = 0;  // to the job's end
-  double weight = 0;
-  std::uint32_t pool = 0, gpus = 0;
-};
-
-/// The memory of a decision's lists, which end with it; it keeps its size for the thread's next
-/// one. These lists are long, and malloc would sort its free pieces for each of them.
-class decision_memory {
- public:
-  decision_memory() = default;
-  ~decision_memory() { kept() = std::move(bytes_); }
-  decision_memory(const decision_memory&) = delete;
-  decision_memory& operator=(const decision_memory&) = delete;
-
-  std::pmr::memory_resource* get() { return &lists_; }
-
- private:
-  static constexpr std::size_t size = std::size_t{1} << 18;
-  static std::vector<std::byte>& kept() {
-    thread_local std::vector<std::byte> bytes;
-    return bytes;
-  }
-  static std::vector<std::byte> taken() {
-    auto bytes = std::exchange(kept(), {});
-    bytes.resize(size);
-    return bytes;
-  }
-  std::vector<std::byte> bytes_ = taken();
-  std::pmr::monotonic_buffer_resource lists_{bytes_.data(), bytes_.size()};
-};
-
-template <class T>
-using list = std::pmr::vector<T>;
-
-/// The facts that both assignments of a decision start from, by contender.
-class decision_facts {
- public:
-  decision_facts(const cluster& c, const std::vector<contender>& contenders,
-                 const std::vector<gpu_pool>& pools, const free_gpus& free, double now_s,
-                 const troupe_options& o)
-      : c_{c}, o_{o}, first_{contenders.data()}, speeds_{relative_speeds(c)} {
-    ranks_.reserve(contenders.size());
-    settling_.reserve(contenders.size());
-    begin_.assign(contenders.size(), not_made);
-    std::size_t options = 0;
-    for (const auto& x : contenders) {
-      ranks_.emplace_back(x, now_s, o);
-      settling_.push_back(is_settling(c, x, now_s, o));
-      options += x.table->figures.size();
-    }
-    runs_.reserve(options);  // spans of it stay valid
-    rooms_.reserve(pools.size());
-    for (const auto& p : pools) rooms_.emplace_back(p, free);
-  }
-
-  std::size_t index(const contender& x) const { return static_cast<std::size_t>(&x - first_); }
-  std::size_t contenders() const { return ranks_.size(); }
-  const list<service_rank>& ranks() const { return ranks_; }
-  std::pmr::memory_resource* memory() const { return memory_.get(); }
-  bool is_settling_now(const contender& x) const { return settling_[index(x)]; }
-  /// Its options' runs, in their order. Made when they are first asked for: nobody asks for those
-  /// of jobs that are left alone, and of those that wait when the GPUs are gone.
-  std::span<const run> runs(const contender& x) const {
-    auto& begin = begin_[index(x)];
-    if (begin == not_made) begin = add_runs(x);
-    return std::span{runs_}.subspan(begin, x.table->figures.size());
-  }
-  const std::vector<pool_capacity>& rooms() const { return rooms_; }
-  const std::vector<double>& speeds() const { return speeds_; }
-
- private:
-  std::size_t add_runs(const contender& x) const {
-    const auto begin = runs_.size();
-    const double start_s = restart_of(c_, *x.job) * (x.runs() ? o_.stop_cost : 1);
-    for (const auto& f : x.table->figures)
-      runs_.push_back(
-          {x.samples_left_on(f.guess) / f.samples_per_s + start_s, f.weight, f.pool, f.gpus});
-    if (x.runs() && x.present) {
-      const auto& f = x.table->figures[*x.present];
-      runs_[begin + *x.present].time_s =
-          x.samples_left_on(f.guess) / f.samples_per_s + x.start_left_s;
-    }
-    return begin;
-  }
-
-  const cluster& c_;
-  const troupe_options& o_;
-  const contender* first_;
-  mutable decision_memory memory_;
-  list<service_rank> ranks_{memory()};
-  list<char> settling_{memory()};
-  static constexpr auto not_made = std::numeric_limits<std::size_t>::max();
-  mutable list<run> runs_{memory()};
-  mutable list<std::size_t> begin_{memory()};  // of each contender's
-  std::vector<pool_capacity> rooms_;
-  std::vector<double> speeds_;  // by GPU type
-};
-
-/// Jobs in the order in which they are served. A heap whose front is sorted only as far as it is
-/// read: GPUs are gone long before a long queue is.
-class service_order {
- public:
-  explicit service_order(const decision_facts& facts) : all_{facts.ranks(), facts.memory()} {
-    std::make_heap(all_.begin(), all_.end());
-    heap_size_ = all_.size();
-  }
-  std::size_t size() const { return all_.size(); }
-  const contender& at(std::size_t i) {
-    const auto position = all_.size() - i - 1;
-    for (; heap_size_ > position; --heap_size_)
-      std::pop_heap(all_.begin(), all_.begin() + static_cast<std::ptrdiff_t>(heap_size_));
-    return *all_[position].who;
-  }
-  /// Those from the i-th on, in any order.
-  auto from(std::size_t i) const {
-    return std::span{all_}.first(all_.size() - i) | std::views::transform(&service_rank::who);
-  }
-
- private:
-  list<service_rank> all_;
-  std::size_t heap_size_ = 0;  // elements behind it are sorted, the first job last
-};
 
 /// One assignment (rules 2 and 3). Jobs are served in order, each with the configuration that costs
 /// all jobs least: its own time, plus what those behind it wait for the GPUs that it holds. Only
@@ -189,7 +41,8 @@ class assigner {
         costs_{costs},
         o_{o},
         room_{facts.rooms()},
-        prices_(pools.size()) {}
+        prices_(pools.size()),
+        awaited_(pools.size()) {}
 
   /// `behind`: the prices of all contenders. `keep`: every job that runs keeps its GPUs, or grows
   /// onto GPUs that no other job gets.
@@ -197,7 +50,7 @@ class assigner {
                                waiting_prices behind, bool keep) && {
     pinned_.assign(contenders.size(), false);
     out_.reserve(contenders.size());
-    list<service_rank> settling{facts_.memory()};
+    decision_list<service_rank> settling{facts_.memory()};
     settling.reserve(contenders.size());
     for (const auto& rank : facts_.ranks())
       if (rank.who->runs() && (keep || facts_.is_settling_now(*rank.who))) settling.push_back(rank);
@@ -266,12 +119,38 @@ class assigner {
       }
     }
     if (!chosen && x.runs() && stay_mixed(a)) return;
+    if (chosen && !x.runs() && waits(a, runs[*chosen], best)) return;
     if (chosen)
       take(a, *chosen);
     else if (x.options().empty())
       start_mixed(a);
     else
       refused_.insert(x.table);
+  }
+
+  // Is a job that could start with `now` better off with GPUs that running jobs release soon, and
+  // are all others, too? On a busy cluster one GPU is free at a time: a job that took whichever it
+  // is would hold a slow one for long, and a fast one that others gain more by. `a`: gets what it
+  // waits for.
+  bool waits(assigned& a, const possible_run& now, double cost) {
+    const auto& x = *a.who;
+    if (facts_.now_s() >= patient_until_s(c_, x, o_)) return false;
+    const double max_s = patience_s(c_, *x.job, o_) - x.waited_s;
+    double first_s = now.time_s;
+    const auto runs = facts_.runs(x);
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      const auto& r = runs[i];
+      if (room_[r.pool].fits(r.gpus)) continue;
+      const auto gpus = r.gpus + awaited_[r.pool], free = room_[r.pool].free();
+      const double wait_s = gpus > free ? facts_.releases()[r.pool].until_s(gpus - free) : infinite;
+      if (wait_s > max_s || wait_s + r.time_s >= first_s) continue;
+      if (wait_s + costs_.of_run(r.time_s, r.weight, prices_[r.pool]) >= cost) continue;
+      first_s = wait_s + r.time_s;
+      a.awaited = static_cast<std::uint32_t>(i);
+      a.wait_s = wait_s;
+    }
+    if (a.wait_s > 0) awaited_[runs[a.awaited].pool] += runs[a.awaited].gpus;
+    return a.wait_s > 0;
   }
 
   void take(assigned& a, std::size_t option) {
@@ -365,16 +244,16 @@ class assigner {
     return best;
   }
 
-  bool fits_instead(const run& present, const run& next) const {
+  bool fits_instead(const possible_run& present, const possible_run& next) const {
     const auto& room = room_[next.pool];
     return present.pool == next.pool ? next.gpus <= room.largest_without(present.gpus)
                                      : room.fits(next.gpus);
   }
 
-  using change_queue = std::priority_queue<change, list<change>>;
+  using change_queue = std::priority_queue<change, decision_list<change>>;
 
   change_queue best_changes() const {
-    change_queue changes{std::less<change>{}, list<change>{facts_.memory()}};
+    change_queue changes{std::less<change>{}, decision_list<change>{facts_.memory()}};
     for (std::size_t i = 0; i < out_.size(); ++i)
       if (const auto x = best_change(i)) changes.push(*x);
     return changes;
@@ -411,36 +290,14 @@ class assigner {
   const job_costs& costs_;
   const troupe_options& o_;
   std::vector<pool_capacity> room_;
-  std::vector<double> prices_;  // of waiting, by pool, for the job that is being served
+  std::vector<double> prices_;          // of waiting, by pool, for the job that is being served
+  std::vector<std::uint32_t> awaited_;  // GPUs that jobs wait for though they could start, by pool
   std::unordered_set<const configuration_table*> refused_;  // order never reaches an output
   std::vector<bool> pinned_;                                // by contender
   std::vector<assigned> out_;
 };
 
 }  // namespace
-
-double settled_s(const cluster& c, const job_view& j, const troupe_options& o) {
-  const double until_s = j.started_s + o.settle_starts * restart_of(c, j);
-  const double step_s = o.settle_step * c.settings.restart_s;
-  return step_s > 0 ? std::ceil(until_s / step_s) * step_s : until_s;
-}
-
-bool is_settling(const cluster& c, const contender& x, double now_s, const troupe_options& o) {
-  return x.runs() && now_s < settled_s(c, *x.job, o);
-}
-
-bool is_overdue(const job_view& j, double left, double fastest, double now_s,
-                const troupe_options& o) {
-  const auto& spec = *j.spec;
-  const double samples = facts_of(spec).has_known_length
-                             ? static_cast<double>(spec.iterations) * spec.global_batch
-                             : left;
-  return now_s - j.submitted_s > o.overdue_times * samples / fastest;
-}
-
-bool is_overdue(const contender& x, double now_s, const troupe_options& o) {
-  return is_overdue(*x.job, x.samples_left, x.table->fastest_samples_per_s, now_s, o);
-}
 
 namespace {
 
@@ -479,7 +336,7 @@ std::vector<assigned> assign(const cluster& c, const std::vector<gpu_pool>& pool
   const decision_facts facts{c, contenders, pools, free, now_s, o};
   const auto weights = pool_weights(facts.speeds(), pools, free);
   const job_costs costs{c, std::accumulate(weights.begin(), weights.end(), 0.0), load, o};
-  service_order order{facts};
+  service_order order{facts.ranks()};
   waiting_prices behind{weights};
   for (const auto& x : contenders) behind.add(x);
   const auto assigned_to = [&](bool keep) {

@@ -23,7 +23,7 @@ double work_of(const snapshot& s, const job_view& j) {
 bool is_overdue(const snapshot& s, const job_view& j, const troupe_options& o) {
   if (!has_plans(j)) return false;
   const double fastest = std::ranges::max(*j.plans, {}, &plan::samples_per_s).samples_per_s;
-  return is_overdue(j, samples_left(s, j), fastest, s.now_s, o);
+  return s.now_s >= overdue_s(j, samples_left(s, j), fastest, o);
 }
 
 }  // namespace

@@ -2,8 +2,9 @@
 
 #include <vector>
 
+#include "planners/cluster/gpu_pools.hpp"
 #include "planners/policy/policy.hpp"
-#include "planners/troupe/assignment.hpp"
+#include "planners/troupe/contender.hpp"
 
 namespace troupe::planners {
 

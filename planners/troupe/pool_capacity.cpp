@@ -66,4 +66,14 @@ void pool_capacity::add(std::uint32_t gpus, int sign) {
   largest_ = largest_without(0);
 }
 
+void release_times::sort() {
+  std::ranges::sort(all_, {}, &release::after_s);
+  for (std::size_t i = 1; i < all_.size(); ++i) all_[i].gpus += all_[i - 1].gpus;
+}
+
+double release_times::until_s(std::uint32_t gpus) const {
+  const auto at = std::ranges::lower_bound(all_, gpus, {}, &release::gpus);
+  return at == all_.end() ? std::numeric_limits<double>::infinity() : at->after_s;
+}
+
 }  // namespace troupe::planners

@@ -40,4 +40,21 @@ class pool_capacity {
   std::uint32_t largest_ = 0;  // fits() is asked for every option of every job
 };
 
+/// When the GPUs of a pool become free that running jobs hold (rule 2). REQUIRES for until_s():
+/// sort() after the last add().
+class release_times {
+ public:
+  void add(double after_s, std::uint32_t gpus) { all_.push_back({after_s, gpus}); }
+  void sort();
+  /// Seconds until so many have been released; infinite if there are not as many.
+  double until_s(std::uint32_t gpus) const;
+
+ private:
+  struct release {
+    double after_s = 0;
+    std::uint32_t gpus = 0;  // with those released before
+  };
+  std::vector<release> all_;
+};
+
 }  // namespace troupe::planners

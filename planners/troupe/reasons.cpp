@@ -1,5 +1,7 @@
 #include "planners/troupe/reasons.hpp"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "messages/domain/work_kind.hpp"
@@ -82,6 +84,16 @@ std::string why_behind(const snapshot& s, const contender& x, std::size_t before
       gpus_text(s.cluster, *min), facts_of(*x.job->spec).exact_gpus ? "" : " at least",
       scatter_text(s.cluster, s.idle, *x.job, *min), idle_text(s, *min), waits_for_text(s, *x.job),
       before, work, fixed, settling.text());
+}
+
+std::string why_patient(const snapshot& s, const assigned& a, double until_s) {
+  const double passed_s = s.now_s - s.at_change().now_s;
+  return fmt::format(
+      "could start now, but waits for {}, which running jobs release in {:.0f} s: with this wait "
+      "it "
+      "ends earlier and costs all jobs less; {}; in {:.0f} s it no longer waits for them",
+      gpus_text(s.cluster, a.who->options()[a.awaited].how), std::max(0.0, a.wait_s - passed_s),
+      behind_text(a), std::max(0.0, until_s - s.now_s));
 }
 
 std::string settling_jobs::text() const {

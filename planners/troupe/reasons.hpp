@@ -4,7 +4,7 @@
 #include <string>
 
 #include "planners/cluster/snapshot.hpp"
-#include "planners/troupe/assignment.hpp"
+#include "planners/troupe/contender.hpp"
 
 // A sentence for `troupe explain` about each decision of Troupe's policy, with its figures: GPUs,
 // seconds, and seconds of waiting per GPU-second (docs/planners/troupe.md, "Checks").
@@ -28,5 +28,8 @@ struct settling_jobs {
 /// stopped for it.
 std::string why_behind(const snapshot& s, const contender& x, std::size_t before, std::size_t fixed,
                        const settling_jobs& settling = {});
+
+/// Why a job waits that could start (assigned::wait_s). `until_s`: when it starts on what there is.
+std::string why_patient(const snapshot& s, const assigned& a, double until_s);
 
 }  // namespace troupe::planners

@@ -3,7 +3,11 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
+#include <ranges>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "messages/domain/work_kind.hpp"
 #include "planners/cluster/queue_order.hpp"
@@ -15,6 +19,7 @@
 #include "planners/policy/placement.hpp"
 #include "planners/policy/progress.hpp"
 #include "planners/troupe/arriving_load.hpp"
+#include "planners/troupe/assignment.hpp"
 #include "planners/troupe/fixed_trainings.hpp"
 #include "planners/troupe/known_jobs.hpp"
 #include "planners/troupe/pipelined_plans.hpp"
@@ -149,41 +154,102 @@ class troupe_policy : public queue_policy {
   }
 
   std::vector<decision> decide(const snapshot& s, random_source&) const override {
-    std::vector<decision> out;
-    prepare(s);
-    const auto& pools = cache_.pools();
-    job_views trainings;
-    const auto contenders = contenders_of(s, out, &trainings);
-    free_gpus free{s.cluster, s.idle};
-    for (const auto& x : contenders) free.give_back(x.job->where);
-    std::vector<decision> starts;
-    start_fixed_trainings(s, trainings, contenders, options_, free, starts);
-    const double load = arriving_load(s, pools, cache_, arrivals_);
-    auto all = assign(s.cluster, pools, contenders, free, s.now_s, load, options_);
-    if (starts.empty() && std::ranges::all_of(all, stays)) return out;  // mostly
-    place(s.cluster, pools, std::move(all), std::move(free), out, starts);
-    std::ranges::move(starts, std::back_inserter(out));  // after the stops that make room
+    auto r = look(s);
+    auto out = std::move(r.given_up);
+    if (r.starts.empty() && std::ranges::all_of(r.all, stays)) return out;  // mostly
+    place(s.cluster, cache_.pools(), std::move(r.all), std::move(r.free), out, r.starts);
+    std::ranges::move(r.starts, std::back_inserter(out));  // after the stops that make room
     return out;
   }
 
-  /// The time at which the next of the jobs that are left alone may be changed. Even if none waits
-  /// and no GPU is idle, two of them may be better off with each other's GPUs.
+  /// The time at which the next of the jobs that are left alone may be changed, or one that waits
+  /// for GPUs of running jobs has waited long enough. Even if none waits and no GPU is idle, two of
+  /// them may be better off with each other's GPUs.
   double decide_again_s(const snapshot& s) const override {
     if (s.waiting.empty() && s.running.size() < 2 && s.idle.total_idle() == 0) return 0;
     double again_s = 0;
-    for (const auto& [id, j] : s.running) {
-      if (!facts_of(*j.spec).resumable) continue;
-      const double left_s = settled_s(s.cluster, j, options_) - s.now_s;
+    const auto ask_at = [&](double at_s) {
+      const double left_s = at_s - s.now_s;
       if (left_s > 0 && (again_s == 0 || left_s < again_s)) again_s = left_s;
+    };
+    for (const auto& [id, j] : s.running)
+      if (facts_of(*j.spec).resumable) ask_at(settled_s(s.cluster, j, options_));
+    if (can_start_one(s)) {
+      if (!last_.is_of(s)) look(s);
+      ask_at(last_.patient_until_s);
     }
     return again_s;
   }
 
  private:
+  /// The counts of GPUs of a decision, and what it is made from. `all` refers to `contenders`.
+  struct round {
+    std::vector<contender> contenders;
+    free_gpus free;
+    std::vector<decision> given_up, starts;  // starts: of start_fixed_trainings
+    std::vector<assigned> all;
+  };
+
+  /// When the first of the last round's jobs that could start, and wait for GPUs of running
+  /// ones, has waited long enough; 0: there is none. Kept because decide_again_s() asks for it
+  /// right after decide(), about the same snapshot.
+  struct last_round {
+    double now_s = 0, changed_s = 0, patient_until_s = 0;
+    std::vector<job_id> waiting;
+    std::size_t running = 0, idle = 0;
+
+    bool is_of(const snapshot& s) const {
+      return now_s == s.now_s && changed_s == s.at_change().now_s && running == s.running.size() &&
+             idle == s.idle.total_idle() &&
+             std::ranges::equal(waiting, s.waiting | std::views::keys);
+    }
+  };
+
+  static bool can_start_one(const snapshot& s) {
+    return !s.waiting.empty() && s.idle.total_idle() > 0;
+  }
+
+  round look(const snapshot& s) const {
+    prepare(s);
+    round r{{}, free_gpus{s.cluster, s.idle}, {}, {}, {}};
+    job_views trainings;
+    r.contenders = contenders_of(s, r.given_up, &trainings);
+    for (const auto& x : r.contenders) r.free.give_back(x.job->where);
+    start_fixed_trainings(s, trainings, r.contenders, options_, r.free, r.starts);
+    const double load = arriving_load(s, cache_.pools(), cache_, arrivals_);
+    r.all = assign(s.cluster, cache_.pools(), r.contenders, r.free, s.now_s, load, options_);
+    if (can_start_one(s)) remember(s, r.all);
+    return r;
+  }
+
+  void remember(const snapshot& s, const std::vector<assigned>& all) const {
+    const auto ids = s.waiting | std::views::keys;
+    last_ = {s.now_s,          s.at_change().now_s, 0, {ids.begin(), ids.end()},
+             s.running.size(), s.idle.total_idle()};
+    for (const auto& a : all) {
+      if (a.wait_s == 0) continue;
+      const double until_s = patient_until_s(s.cluster, *a.who, options_);
+      auto& first_s = last_.patient_until_s;
+      if (first_s == 0 || until_s < first_s) first_s = until_s;
+    }
+  }
+
+  /// A job that could start, and waits for GPUs of running ones.
+  std::optional<reason> why_waits_on(const snapshot& s, const job_view& j) const {
+    if (!can_start_one(s)) return {};
+    const auto r = look(s);
+    for (const auto& a : r.all)
+      if (a.who->job == &j && a.wait_s > 0)
+        return reason{kind::insufficient,
+                      why_patient(s, a, patient_until_s(s.cluster, *a.who, options_))};
+    return {};
+  }
+
   reason why_waits(const snapshot& s, const job_view& j) const override {
     prepare(s);
     if (is_fixed(s.cluster, j)) return why_training_waits(s, j);
     if (auto never = why_never(j)) return std::move(*never);
+    if (auto patient = why_waits_on(s, j)) return std::move(*patient);
     std::vector<decision> ignored;
     const auto all = contenders_of(s, ignored);
     const auto mine = std::ranges::find(all, j.id, [](const contender& x) { return x.job->id; });
@@ -276,6 +342,7 @@ class troupe_policy : public queue_policy {
     x.job = &j;
     x.table = k.table;
     x.samples_left = samples_left(then, j);
+    x.waited_s = then.now_s - j.submitted_s;
     if (j.where.empty()) return x;
     x.guess_slowdown = guess_slowdown(then.cluster, j);
     x.start_left_s = std::max(0.0, j.started_s + start_of(then.cluster, j) - then.now_s);
@@ -324,6 +391,7 @@ class troupe_policy : public queue_policy {
   mutable configuration_cache cache_;
   mutable known_jobs running_, waiting_;
   mutable known_arrivals arrivals_;
+  mutable last_round last_;
 };
 
 }  // namespace

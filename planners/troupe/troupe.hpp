@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "planners/policy/policy.hpp"
-#include "planners/troupe/assignment.hpp"
+#include "planners/troupe/contender.hpp"
 
 namespace troupe::planners {
 

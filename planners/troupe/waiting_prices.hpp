@@ -6,7 +6,7 @@
 
 #include "messages/domain/cluster.hpp"
 #include "planners/cluster/gpu_pools.hpp"
-#include "planners/troupe/assignment.hpp"
+#include "planners/troupe/contender.hpp"
 
 // The cost of time on GPUs for the other jobs (docs/planners/troupe.md, "The decision", rule 2).
 

@@ -276,7 +276,7 @@ const std::vector<bad_file>& bad_files() {
       {"unknown GPU type", sort::job, job_with("gpu_type: a100-40gb\n"),
        ":5: gpu_type: unknown GPU 'a100-40gb'; did you mean 'A100-40GB'?"},
       {"a command that is no list", sort::job, job_with("command: python train.py\n"),
-       ":5: command: found 'python train.py', expected a list such as [one, two]"},
+       ":5: command: found 'python train.py', expected a list such as [python, train.py]"},
       {"an address with a port", sort::cluster,
        cluster_with("gpus: 4", "gpus: 4\n        address: tcp://h"),
        ":9: datacenters[0].nodes[1].address: found 'tcp://h'"},

@@ -51,12 +51,12 @@ TEST_CASE("retries are a number, or a map whose every key is read into its field
 
 TEST_CASE("invalid retries are refused with what was found and expected") {
   const std::pair<const char*, const char*> all[] = {
-      {"-1", "retries: found -1, expected"},
+      {"-1", "retries: found '-1', expected"},
       {"1.5", "whole number"},
       {"many", "retries: found"},
       {"5000", "from 0 to 1000"},
-      {"{attempts: 5000}", "retries.attempts: found 5000"},
-      {"{delay_s: -1}", "retries.delay_s: found -1"},
+      {"{attempts: 5000}", "retries.attempts: found '5000'"},
+      {"{delay_s: -1}", "retries.delay_s: found '-1'"},
       {"{delay_s: 1e9}", "retries.delay_s: found"},
       {"{delay_s: 20, max_delay_s: 5}", "delay_s: found 20, expected at most max_delay_s (5)"},
       {"{on: [exits]}",
@@ -66,9 +66,9 @@ TEST_CASE("invalid retries are refused with what was found and expected") {
       {"{on: []}", "found an empty list"},
       {"{on: [exit, exit]}", "on: found 'exit' twice"},
       {"{unless_exit: [0]}", "expected exit statuses from 1 to 255"},
-      {"{unless_exit: [256]}", "found 256, expected exit statuses"},
-      {"{unless_exit: [\"78-64\"]}", "found '78-64', expected exit statuses"},
-      {"{unless_exit: [\"64-\"]}", "found '64-', expected exit statuses"},
+      {"{unless_exit: [256]}", "found '256', expected exit statuses"},
+      {"{unless_exit: [\"78-64\"]}", "found the text '78-64', expected exit statuses"},
+      {"{unless_exit: [\"64-\"]}", "found the text '64-', expected exit statuses"},
       {"{unless_exit: [[1]]}", "expected exit statuses"},
       {"{times: 3}", "unknown key 'times'"}};
   for (const auto& [keys, text] : all) {

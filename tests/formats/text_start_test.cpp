@@ -68,7 +68,6 @@ TEST_CASE("every reader of text accepts a byte order mark and lines that end wit
 }
 
 TEST_CASE("a character that nobody sees is shown escaped in an error") {
-  using shown;
   CHECK(shown("a\xef\xbb\xbf") == "a\\ufeff");
   CHECK(shown("\xc2\xa0x\xe2\x80\x8b\xe2\x80\xae") == "\\xa0x\\u200b\\u202e");
   CHECK(shown("\xf3\xa0\x80\x81") == "\\U000e0001");

@@ -29,8 +29,8 @@ std::vector<finding> check_build_file(const source& s, const checkout& c) {
   const auto folder = s.path.substr(0, s.path.rfind('/') + 1);
   // A list may be relative to the root, to its own folder, or to the module that it takes it from.
   std::vector<std::string> origins{"", folder};
-  for (const auto* m :
-       {"messages", "planners", "formats", "runtime", "text", "gpu", "actors", "studies", "web", "cli"})
+  for (const auto* m : {"messages", "planners", "formats", "runtime", "text", "gpu", "actors",
+                        "studies", "web", "cli"})
     origins.push_back(std::string{m} + "/");
   std::vector<finding> out;
   for (std::size_t i = 0; i < s.lines.size(); ++i)

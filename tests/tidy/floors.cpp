@@ -19,7 +19,8 @@ const std::vector<module_floors>& all_floors() {
         // Each published system, and each policy, stands alone.
         {"frenzy", "baselines", "espresso", "crius", "bubbletea", "troupe", "serving", "titan"}}},
       {"formats", {{"parse"}, {"load"}, {"traces"}}},
-      {"runtime", {{"host"}, {"process"}, {"keeper"}, {"journal"}, {"world"}, {"virtual", "zeromq"}}},
+      {"runtime",
+       {{"host"}, {"process"}, {"keeper"}, {"journal"}, {"world"}, {"virtual", "zeromq"}}},
       {"text", {{"base", "json"}, {"jinja", "tokens"}, {"chat"}}},
       {"gpu",
        {{"files"},

@@ -8,15 +8,15 @@ using namespace troupe::web;
 
 namespace {
 
-struct server {
+struct asked_server {
   std::string asked;
 };
 
-std::span<const route<server>> table() {
-  static const route<server> all[] = {
-      {{"/open", "GET", false}, [](server& s, const routed_request&) { s.asked = "open"; }},
-      {{"/jobs/#/why"}, [](server& s, const routed_request& q) { s.asked = q.argument; }},
-      {{"/write", "POST"}, [](server& s, const routed_request&) { s.asked = "write"; }}};
+std::span<const route<asked_server>> table() {
+  static const route<asked_server> all[] = {
+      {{"/open", "GET", false}, [](asked_server& s, const routed_request&) { s.asked = "open"; }},
+      {{"/jobs/#/why"}, [](asked_server& s, const routed_request& q) { s.asked = q.argument; }},
+      {{"/write", "POST"}, [](asked_server& s, const routed_request&) { s.asked = "write"; }}};
   return all;
 }
 
@@ -67,7 +67,7 @@ TEST_CASE("an unknown path is 404 before a wrong method is 405, and that before 
 }
 
 TEST_CASE("a handler gets the variable part of its path") {
-  server s;
+  asked_server s;
   const auto r = asked("GET", "/jobs/7/why");
   const auto [to, argument] = find_route(table(), r.path);
   REQUIRE(to);

@@ -18,7 +18,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr double soon_s = 20;
+constexpr double answered_s = 20;
 
 /// Bytes, and two special tokens. Encoding waits while a test holds it.
 class held_tokenizer final : public gpu::tokenizer {
@@ -146,17 +146,17 @@ struct fixture {
     return ask(std::move(r));
   }
   std::size_t submitted(std::size_t n) {
-    runtime::wait_until([&] { return by->count() >= n; }, soon_s);
+    runtime::wait_until([&] { return by->count() >= n; }, answered_s);
     return by->count();
   }
   static json document(const std::shared_ptr<kept_reply>& r) {
-    REQUIRE(runtime::wait_until([&] { return r->over.load(); }, soon_s));
+    REQUIRE(runtime::wait_until([&] { return r->over.load(); }, answered_s));
     const std::lock_guard hold{r->mutex};
     INFO(r->answer.body);
     return json::parse(r->answer.body);
   }
   static int status(const std::shared_ptr<kept_reply>& r) {
-    REQUIRE(runtime::wait_until([&] { return r->over.load(); }, soon_s));
+    REQUIRE(runtime::wait_until([&] { return r->over.load(); }, answered_s));
     return r->answer.status;
   }
 };
@@ -176,7 +176,7 @@ TEST_CASE("while a prompt is being encoded, other paths are answered at once") {
   fixture f;
   f.words->hold(true);
   const auto slow = f.complete({{"prompt", "ab"}});
-  REQUIRE(runtime::wait_until([&] { return f.words->encodes == 1; }, soon_s));
+  REQUIRE(runtime::wait_until([&] { return f.words->encodes == 1; }, answered_s));
   for (int i = 0; i < 20; ++i) {
     const auto health = f.ask(fixture::get("/health"));
     CHECK(health->over);  // handle() has answered it before it returned
@@ -193,11 +193,11 @@ TEST_CASE("a client that leaves while its prompt is encoded gets no sequence tha
   fixture f;
   f.words->hold(true);
   const auto first = f.complete({{"prompt", "ab"}}), second = f.complete({{"prompt", "cd"}});
-  REQUIRE(runtime::wait_until([&] { return f.words->encodes == 1; }, soon_s));
+  REQUIRE(runtime::wait_until([&] { return f.words->encodes == 1; }, answered_s));
   first->gone();   // is being encoded: it is submitted, and cancelled
   second->gone();  // waits: it is not encoded
   f.words->hold(false);
-  REQUIRE(runtime::wait_until([&] { return f.by->cancelled == 1; }, soon_s));
+  REQUIRE(runtime::wait_until([&] { return f.by->cancelled == 1; }, answered_s));
   f.complete({{"prompt", "ef"}});
   CHECK(f.submitted(2) == 2);
   CHECK(f.words->encodes == 2);
@@ -259,7 +259,7 @@ TEST_CASE("echo with logprobs has the prompt's log probabilities, the first null
     s.listener(step(256, -1, none, true));
     s.listener(step(98, -2, none, true));
     s.listener(step(99, -3, length));
-    REQUIRE(runtime::wait_until([&] { return reply->over.load(); }, soon_s));
+    REQUIRE(runtime::wait_until([&] { return reply->over.load(); }, answered_s));
     const auto body = reply->answer.body;
     const auto d = json::parse(streamed ? body.substr(6, body.find("\n") - 6) : body);
     const auto& c = d["choices"][0];

@@ -6,13 +6,11 @@ namespace troupe::web::openai {
 
 namespace {
 
-using nlohmann::json;
-
 /// A key of another server and the values that ask for nothing there, besides null. Keys that
 /// change no answer (names of requests, of users, hints for caches) are not here: they are ignored,
 /// as are unknown ones.
-const json& values_without_effect() {
-  static const json all = json::parse(R"({
+const nlohmann::json& values_without_effect() {
+  static const nlohmann::json all = nlohmann::json::parse(R"({
     "adapter_id": [""], "adaptive_target": [-1, 0], "allowed_token_ids": [[]],
     "backend_sampling": [false], "bad_words": [[]], "bad_words_ids": [[]],
     "bootstrap_host": [], "chat_format": [], "chat_parser": [""], "chat_template": [],
@@ -55,7 +53,7 @@ const json& values_without_effect() {
   return all;
 }
 
-bool asks_for_penalties(const json& body) {
+bool asks_for_penalties(const nlohmann::json& body) {
   const auto is = [&](const char* key, double neutral) {
     const auto at = body.find(key);
     return at == body.end() || !at->is_number() || at->get<double>() == neutral;
@@ -63,7 +61,8 @@ bool asks_for_penalties(const json& body) {
   return !is("frequency_penalty", 0) || !is("presence_penalty", 0) || !is("repetition_penalty", 1);
 }
 
-parsed<void> check(const std::string& key, const json& value, const json& neutral) {
+parsed<void> check(const std::string& key, const nlohmann::json& value,
+                   const nlohmann::json& neutral) {
   if (value.is_null() || std::ranges::count(neutral, value) > 0) return {};
   if (neutral.empty()) return invalid(key, "is not supported");
   return invalid(key, fmt::format("is not supported: expected {}, which asks for nothing",
@@ -73,13 +72,13 @@ parsed<void> check(const std::string& key, const json& value, const json& neutra
 }  // namespace
 
 // llama.cpp's penalties look back over some tokens only; the others' over the whole completion.
-parsed<void> refuse_known_extensions(const json& body) {
+parsed<void> refuse_known_extensions(const nlohmann::json& body) {
   const auto& known = values_without_effect();
   for (const auto& [key, value] : body.items())
     if (const auto at = known.find(key); at != known.end())
       if (auto ok = check(key, value, *at); !ok) return ok;
   if (const auto at = body.find("repeat_last_n"); at != body.end() && asks_for_penalties(body))
-    return check("repeat_last_n", *at, json::array({-1}));
+    return check("repeat_last_n", *at, nlohmann::json::array({-1}));
   return {};
 }
 

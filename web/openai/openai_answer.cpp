@@ -9,14 +9,14 @@ namespace troupe::web::openai {
 
 namespace {
 
-using json = nlohmann::ordered_json;
+using nlohmann::ordered_json;
 
-std::string text_of(const json& d) {
-  return d.dump(-1, ' ', false, json::error_handler_t::replace);
+std::string text_of(const ordered_json& d) {
+  return d.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
-json or_null(std::string_view text) {
-  return text.empty() ? json() : json(text);
+ordered_json or_null(std::string_view text) {
+  return text.empty() ? ordered_json() : ordered_json(text);
 }
 
 // A token's bytes may be a part of a character: as JSON they are repaired, and beside them given as
@@ -27,13 +27,13 @@ std::string repaired(std::string_view bytes) {
   return out + s.end();
 }
 
-json bytes_of(std::string_view text) {
-  auto out = json::array();
+ordered_json bytes_of(std::string_view text) {
+  auto out = ordered_json::array();
   for (const char c : text) out.push_back(static_cast<unsigned char>(c));
   return out;
 }
 
-json problem_document(const problem& p) {
+ordered_json problem_document(const problem& p) {
   return {{"error",
            {{"message", p.message},
             {"type", p.type},
@@ -41,23 +41,23 @@ json problem_document(const problem& p) {
             {"code", or_null(p.code)}}}};
 }
 
-json usage_document(const usage& u) {
+ordered_json usage_document(const usage& u) {
   return {{"prompt_tokens", u.prompt_tokens},
           {"completion_tokens", u.completion_tokens},
           {"total_tokens", u.prompt_tokens + u.completion_tokens},
           {"prompt_tokens_details", {{"cached_tokens", u.cached_tokens}}}};
 }
 
-json one_token(const token_choice::token& t) {
+ordered_json one_token(const token_choice::token& t) {
   return {{"token", repaired(t.text)}, {"logprob", t.log_probability}, {"bytes", bytes_of(t.text)}};
 }
 
 // Chats have an object for each token, completions four parallel lists with offsets into the text.
-json chat_log_probabilities(const std::vector<token_choice>& tokens) {
-  auto content = json::array();
+ordered_json chat_log_probabilities(const std::vector<token_choice>& tokens) {
+  auto content = ordered_json::array();
   for (const auto& t : tokens) {
     auto one = one_token(t.chosen);
-    one["top_logprobs"] = json::array();
+    one["top_logprobs"] = ordered_json::array();
     for (const auto& o : t.top) one["top_logprobs"].push_back(one_token(o));
     content.push_back(std::move(one));
   }
@@ -66,7 +66,7 @@ json chat_log_probabilities(const std::vector<token_choice>& tokens) {
 
 /// A token as a key: tokens of the same text must not replace each other. What is not UTF-8 is
 /// written as in OpenAI's answers: bytes:\xe2\x98.
-std::string key_of(const token_choice::token& t, const json& taken) {
+std::string key_of(const token_choice::token& t, const ordered_json& taken) {
   auto key = repaired(t.text);
   if (key != t.text) {
     key = "bytes:";
@@ -76,8 +76,8 @@ std::string key_of(const token_choice::token& t, const json& taken) {
 }
 
 /// The most probable tokens, and the chosen one if it is none of them.
-json top_of(const token_choice& t) {
-  auto top = json::object();
+ordered_json top_of(const token_choice& t) {
+  auto top = ordered_json::object();
   bool has_chosen = false;
   for (const auto& o : t.top) {
     top[key_of(o, top)] = o.log_probability;
@@ -87,28 +87,30 @@ json top_of(const token_choice& t) {
   return top;
 }
 
-json completion_log_probabilities(const std::vector<token_choice>& tokens, std::size_t offset) {
-  json d{{"tokens", json::array()},
-         {"token_logprobs", json::array()},
-         {"top_logprobs", json::array()},
-         {"text_offset", json::array()}};
+ordered_json completion_log_probabilities(const std::vector<token_choice>& tokens,
+                                          std::size_t offset) {
+  ordered_json d{{"tokens", ordered_json::array()},
+                 {"token_logprobs", ordered_json::array()},
+                 {"top_logprobs", ordered_json::array()},
+                 {"text_offset", ordered_json::array()}};
   for (const auto& t : tokens) {
     d["tokens"].push_back(repaired(t.chosen.text));
-    d["token_logprobs"].push_back(t.begins ? json() : json(t.chosen.log_probability));
-    d["top_logprobs"].push_back(t.begins ? json() : top_of(t));
+    d["token_logprobs"].push_back(t.begins ? ordered_json()
+                                           : ordered_json(t.chosen.log_probability));
+    d["top_logprobs"].push_back(t.begins ? ordered_json() : top_of(t));
     d["text_offset"].push_back(offset);
     offset += characters(t.chosen.text);
   }
   return d;
 }
 
-json log_probabilities(const choice& c, bool chat) {
+ordered_json log_probabilities(const choice& c, bool chat) {
   if (!c.tokens) return {};
   return chat ? chat_log_probabilities(*c.tokens)
               : completion_log_probabilities(*c.tokens, c.text_offset);
 }
 
-json head_document(const answer_head& h, const char* chat_object) {
+ordered_json head_document(const answer_head& h, const char* chat_object) {
   return {{"id", h.id},
           {"object", h.chat ? chat_object : "text_completion"},
           {"created", h.created},
@@ -116,7 +118,7 @@ json head_document(const answer_head& h, const char* chat_object) {
 }
 
 // Sent as an extension with each choice, so that a client can see why its first token took long.
-json place_document(const sequence_place& p) {
+ordered_json place_document(const sequence_place& p) {
   return {{"prefill", p.prefill.bubbles ? "bubbles" : "decoder"},
           {"guests", p.prefill.guests},
           {"yields", p.prefill.yields},
@@ -126,8 +128,9 @@ json place_document(const sequence_place& p) {
 }
 
 /// A choice with its text: of a chat as this key has it.
-json choice_document(const answer_head& h, const choice& c, const char* chat_key, json chat_text) {
-  json d{{"index", c.index}};
+ordered_json choice_document(const answer_head& h, const choice& c, const char* chat_key,
+                             ordered_json chat_text) {
+  ordered_json d{{"index", c.index}};
   if (h.chat)
     d[chat_key] = std::move(chat_text);
   else
@@ -140,12 +143,12 @@ json choice_document(const answer_head& h, const choice& c, const char* chat_key
   return d;
 }
 
-std::string event(const json& d) {
+std::string event(const ordered_json& d) {
   return "data: " + text_of(d) + "\n\n";
 }
 
 // With include_usage every chunk has the key, null until the last one: so does OpenAI's API.
-std::string chunk(const answer_head& h, json choices, bool usage_follows) {
+std::string chunk(const answer_head& h, ordered_json choices, bool usage_follows) {
   auto d = head_document(h, "chat.completion.chunk");
   d["choices"] = std::move(choices);
   if (usage_follows) d["usage"] = nullptr;
@@ -153,7 +156,7 @@ std::string chunk(const answer_head& h, json choices, bool usage_follows) {
 }
 
 // max_model_len is vLLM's: clients size their prompts by it.
-json model_document(const listed_model& model, std::int64_t created) {
+ordered_json model_document(const listed_model& model, std::int64_t created) {
   return {{"id", model.name},
           {"object", "model"},
           {"created", created},
@@ -193,7 +196,7 @@ std::string to_json(const problem& p) {
 
 std::string to_json(const answer_head& h, const std::vector<choice>& choices, const usage& u) {
   auto d = head_document(h, "chat.completion");
-  d["choices"] = json::array();
+  d["choices"] = ordered_json::array();
   for (const auto& c : choices)
     d["choices"].push_back(choice_document(
         h, c, "message", {{"role", "assistant"}, {"content", c.text}, {"refusal", nullptr}}));
@@ -202,23 +205,24 @@ std::string to_json(const answer_head& h, const std::vector<choice>& choices, co
 }
 
 std::string role_event(const answer_head& h, std::uint32_t index, bool usage_follows) {
-  json c{{"index", index},
-         {"delta", {{"role", "assistant"}, {"content", ""}}},
-         {"logprobs", nullptr},
-         {"finish_reason", nullptr}};
-  return chunk(h, json::array({std::move(c)}), usage_follows);
+  ordered_json c{{"index", index},
+                 {"delta", {{"role", "assistant"}, {"content", ""}}},
+                 {"logprobs", nullptr},
+                 {"finish_reason", nullptr}};
+  return chunk(h, ordered_json::array({std::move(c)}), usage_follows);
 }
 
 // A chat's last event has an empty delta: clients take the end from finish_reason.
 std::string choice_event(const answer_head& h, const choice& c, bool usage_follows) {
   const bool ends = c.text.empty() && !c.finish_reason.empty();
-  auto delta = ends ? json::object() : json{{"content", c.text}};
-  return chunk(h, json::array({choice_document(h, c, "delta", std::move(delta))}), usage_follows);
+  auto delta = ends ? ordered_json::object() : ordered_json{{"content", c.text}};
+  return chunk(h, ordered_json::array({choice_document(h, c, "delta", std::move(delta))}),
+               usage_follows);
 }
 
 std::string usage_event(const answer_head& h, const usage& u) {
   auto d = head_document(h, "chat.completion.chunk");
-  d["choices"] = json::array();
+  d["choices"] = ordered_json::array();
   d["usage"] = usage_document(u);
   return event(d);
 }
@@ -229,10 +233,10 @@ std::string error_event(const problem& p) {
 
 std::string tokenize_json(const tokens& all, std::uint32_t context,
                           const std::optional<std::vector<std::string>>& texts) {
-  json d{{"count", all.size()}, {"max_model_len", context}, {"tokens", all}};
+  ordered_json d{{"count", all.size()}, {"max_model_len", context}, {"tokens", all}};
   d["token_strs"] = nullptr;
   if (texts) {
-    d["token_strs"] = json::array();
+    d["token_strs"] = ordered_json::array();
     for (const auto& one : *texts) d["token_strs"].push_back(repaired(one));
   }
   return text_of(d);
@@ -243,7 +247,7 @@ std::string detokenize_json(std::string_view text) {
 }
 
 std::string models_json(const std::vector<listed_model>& models, std::int64_t created) {
-  auto data = json::array();
+  auto data = ordered_json::array();
   for (const auto& m : models) data.push_back(model_document(m, created));
   return text_of({{"object", "list"}, {"data", std::move(data)}});
 }

@@ -127,7 +127,7 @@ std::vector<job_id> host_table::jobs_on(node_index n) const {
     if (const auto* l = records_.book().lease(id)) {
       const auto& j = *records_.book().job(l->granted.job);
       if (!j.members) jobs.push_back(j.id);
-      for (const auto* m : members_of(records_.book(), j)) jobs.push_back(m->id);
+      for (const auto* m : records_.book().members_of(j)) jobs.push_back(m->id);
     }
   return jobs;
 }

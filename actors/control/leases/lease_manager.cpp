@@ -169,7 +169,7 @@ void lease_manager::end_broken_union(job_id id) {
     const auto* member = book.job(m);
     return !member || member->in != id;
   });
-  if (members_of(book, *j).empty())
+  if (book.members_of(*j).empty())
     revoke(j->lease, end_word::cancelled, "all its members have ended");
   else if (j->members->kind == merge_kind::shared && gone != all.end())
     revoke(j->lease, end_word::merged, fmt::format("job {} left the union", *gone));
@@ -193,7 +193,7 @@ void lease_manager::end_done_members(const lease_record& l, std::uint64_t iterat
   const auto& book = records_.book();
   const auto& all = *book.job(l.granted.job);
   if (!all.members || all.members->kind != merge_kind::adapters || l.revoked) return;
-  const auto members = members_of(book, all);
+  const auto members = book.members_of(all);
   std::vector<job_id> over;
   for (const auto* m : members)
     if (m->iterations_done + iterations_in_union(all, m->id, iterations) >= m->spec->iterations)

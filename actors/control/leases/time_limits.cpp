@@ -34,7 +34,7 @@ void time_limits::remember_limit(const lease_record& l) {
   };
   const auto& j = *records_.book().job(l.granted.job);
   if (!j.members) return remember(j);
-  for (const auto* m : members_of(records_.book(), j)) remember(*m);
+  for (const auto* m : records_.book().members_of(j)) remember(*m);
 }
 
 void time_limits::follow_cluster() {

@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "actors/control/ledger/ends.hpp"
-#include "actors/control/ledger/unions.hpp"
 #include "messages/base/folds.hpp"
 #include "messages/base/invariant.hpp"
 #include "messages/domain/work_kind.hpp"
@@ -52,6 +51,14 @@ const job_record* ledger::job_of_request(std::uint64_t request) const {
 const lease_record* ledger::lease_of(const job_record& j) const {
   const auto* l = lease(j.lease);
   return l && (l->granted.job == j.id || j.in == l->granted.job) ? l : nullptr;
+}
+
+std::vector<const job_record*> ledger::members_of(const job_record& of_union) const {
+  std::vector<const job_record*> out;
+  if (!of_union.members) return out;
+  for (const auto id : of_union.members->jobs)
+    if (const auto* j = job(id); j && j->in == of_union.id) out.push_back(j);
+  return out;
 }
 
 const job_record* ledger::job_of_lost_lease(lease_id id) const {
@@ -242,7 +249,7 @@ expected<void> ledger::on(const lease_revoked& e) {
   auto j = jobs_.at(l.granted.job);
   TROUPE_INVARIANT(j.lease == e.lease && !is_final(j.state));
   if (j.elastic && !l.revoked_s) l.revoked_s = e.at_s;
-  const auto members = members_of(*this, j);
+  const auto members = members_of(j);
   const auto stop = [&](job_record stopped) {
     stopped.state = job_state::stopping;
     if (e.request) remember_request(stopped, *e.request);

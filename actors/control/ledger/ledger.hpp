@@ -9,11 +9,10 @@
 #include <vector>
 
 #include "actors/control/ledger/persistent_map.hpp"
-#include "actors/control/ledger/shared_list.hpp"
+#include "actors/control/ledger/records.hpp"
 #include "actors/control/ledger/shared_value.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/domain/cluster.hpp"
-#include "messages/domain/memory.hpp"
 #include "messages/wire/client.hpp"
 #include "messages/wire/journal.hpp"
 
@@ -24,70 +23,6 @@ template <class... T>
 tl::unexpected<reason> contradiction(fmt::format_string<T...> text, T&&... values) {
   return refuse(reason::kind::invalid, fmt::format(text, std::forward<T>(values)...));
 }
-
-/// State of a job; a function of the journal.
-struct job_record {
-  job_id id = 0;
-  std::uint64_t request = 0;
-  shared_value<job_spec> spec;
-  job_state state = job_state::waiting;
-  double submitted_s = 0, started_s = 0, ended_s = 0;
-  std::uint32_t attempts = 0;
-  memory_history history;
-  // Attempts in a row that ended by a node's fault without progress, which an attempt
-  // of work_facts::proof_s is, too.
-  std::uint32_t losses = 0;
-  std::uint32_t retried = 0;             // attempts in a row that the job failed (retries.hpp)
-  std::optional<double> not_before_s{};  // of a waiting job: it is not started before
-  std::optional<end_word> word{};        // why its last attempt, or the job, has ended
-  std::uint64_t iterations_done = 0;
-  lease_id lease = 0;  // the present or last one
-  // While the job waits after a lost lease: its parts, and which of them had succeeded.
-  std::vector<lease_part> lost_parts;
-  std::vector<bool> lost_succeeded;
-  plan how;
-  allocation where;
-  double predicted_bytes = 0, peak_bytes = 0;
-  std::vector<memory_record> memory;
-  std::string detail;
-  // All attempts, oldest first. Shared: a record is copied several times in each of them.
-  shared_list<attempt_record> tries;
-  std::string owner;                      // name of the key that submitted it
-  std::optional<std::int32_t> exit_code;  // of the last command that ended
-  bool suspended = false;                 // it gets no GPUs
-  std::vector<std::uint64_t>
-      suspensions;  // request numbers of the latest suspensions and resumptions
-  // The first part that failed in the program's last attempt; its node is in `tries`.
-  std::optional<std::uint32_t> failed_rank;
-  double ran_s = 0;                       // in all attempts that have ended
-  std::optional<job_union> members;       // of a union: a job of the controller's own
-  std::optional<job_id> in;               // the union that it runs in; its lease is that one's
-  std::optional<elastic_record> elastic;  // of an elastic program that has had GPUs
-
-  bool operator==(const job_record&) const = default;
-};
-
-/// A lease that still holds GPUs.
-struct lease_record {
-  lease_granted granted;
-  bool revoked = false;
-  lease_outcome outcome = lease_outcome::succeeded;  // so far; the first failure counts
-  end_word word = end_word::finished;                // likewise
-  std::string detail;
-  std::vector<bool> ended, succeeded;  // by part
-  std::uint64_t iterations = 0;        // the minimum over the parts that have ended
-  double peak_bytes = 0;
-  std::optional<std::int32_t> exit_code;     // the first nonzero one, if there is any
-  std::optional<std::uint32_t> failed_part;  // the one that is the reason
-  std::optional<std::uint32_t> rank;         // the program's rank that failed
-  std::optional<program_end> program;        // of the parts that have ended; the minimum is saved
-  std::vector<bool> ended_with_zero;         // exit status, by part
-  double grace_s = 0;                        // of its revocation
-  std::optional<double> revoked_s;           // when it was first revoked
-  std::optional<std::uint64_t> saved;        // as its program has reported while it ran
-
-  bool operator==(const lease_record&) const = default;
-};
 
 /// The record of jobs, leases and GPUs: a pure state machine over journal entries. Replaying a
 /// journal reproduces the ledger that wrote it; an entry that contradicts the state is rejected.
@@ -119,6 +54,8 @@ class ledger {
   /// The lease that the job runs in: its own, or its union's. Null: it runs in none; its last lease
   /// may be a union's that goes on without it.
   const lease_record* lease_of(const job_record& j) const;
+  /// A union's members that have not left it.
+  std::vector<const job_record*> members_of(const job_record& of_union) const;
   /// The waiting job whose last lease was this one and was lost; or null.
   const job_record* job_of_lost_lease(lease_id id) const;
   /// The job that a client's request created, or null.

@@ -9,7 +9,6 @@
 #include "actors/control/ledger/ends.hpp"
 #include "actors/control/ledger/ledger.hpp"
 #include "actors/control/ledger/retries.hpp"
-#include "actors/control/ledger/unions.hpp"
 #include "messages/admission/measured.hpp"
 #include "messages/base/invariant.hpp"
 #include "messages/domain/stated_length.hpp"
@@ -145,7 +144,7 @@ void ledger::close(lease_record l, attempt_over at) {
 /// as itself, or has ended as the lease has.
 void ledger::close_members(const job_record& of_union, const lease_record& l, attempt_over at) {
   at.gpu_s /= static_cast<double>(of_union.members->jobs.size());
-  for (const auto* member : members_of(*this, of_union)) {
+  for (const auto* member : members_of(of_union)) {
     auto m = *member;
     m.in.reset();
     const auto done = m.iterations_done + iterations_in_union(of_union, m.id, l.iterations);

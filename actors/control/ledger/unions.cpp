@@ -20,29 +20,7 @@ std::vector<member_work> work_left(const std::vector<const job_record*>& members
   });
 }
 
-std::size_t index_in(const job_union& all, job_id member) {
-  return static_cast<std::size_t>(std::ranges::lower_bound(all.jobs, member) - all.jobs.begin());
-}
-
 }  // namespace
-
-std::vector<const job_record*> members_of(const ledger& book, const job_record& of_union) {
-  std::vector<const job_record*> out;
-  if (!of_union.members) return out;
-  for (const auto id : of_union.members->jobs)
-    if (const auto* j = book.job(id); j && j->in == of_union.id) out.push_back(j);
-  return out;
-}
-
-std::uint64_t iterations_in_union(const job_record& of_union, job_id member, std::uint64_t done) {
-  const auto& all = *of_union.members;
-  return member_iterations(all.kind, all.work, done)[index_in(all, member)];
-}
-
-double end_in_union(const job_record& of_union, job_id member) {
-  const auto& all = *of_union.members;
-  return member_end(all.kind, all.work, index_in(all, member));
-}
 
 expected<void> may_run_as_one(const std::vector<const job_record*>& members, merge_kind kind) {
   const auto jobs = mapped(members, [](const job_record* j) {
@@ -76,7 +54,7 @@ job_spec spec_of_union(const std::vector<const job_record*>& members, merge_kind
 std::vector<job_id> merged_with(const ledger& book, const job_record& j) {
   std::vector<job_id> others;
   if (!j.in) return others;
-  for (const auto* m : members_of(book, *book.job(*j.in)))
+  for (const auto* m : book.members_of(*book.job(*j.in)))
     if (m->id != j.id) others.push_back(m->id);
   return others;
 }

@@ -14,14 +14,6 @@
 
 namespace troupe::actors {
 
-/// A union's members that have not left it.
-std::vector<const job_record*> members_of(const ledger& book, const job_record& of_union);
-
-/// The iterations that a member has done in its union when the union has done `done`.
-std::uint64_t iterations_in_union(const job_record& of_union, job_id member, std::uint64_t done);
-/// The part of the union, 0 to 1, after which the member is done.
-double end_in_union(const job_record& of_union, job_id member);
-
 /// Rejects jobs that must not run as one, whatever a policy says: their users have not agreed, or
 /// they differ in what has to be equal.
 expected<void> may_run_as_one(const std::vector<const job_record*>& members, merge_kind kind);

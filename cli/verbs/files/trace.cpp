@@ -152,7 +152,7 @@ class trace_verb final : public verb {
     const auto x = formats::parse_number(text);
     if (x && *x > 0 && *x <= max) return *x;
     return refuse(reason::kind::invalid, "{}: found '{}', expected a number above 0, at most {:g}",
-                  option, formats::shown(text), max);
+                  option, shown(text), max);
   }
 
   expected<formats::titan_workload> made_workload() const {

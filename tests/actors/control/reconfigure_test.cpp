@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "actors/control/trainings.hpp"
 #include "actors/worlds/virtual_cluster.hpp"
 #include "harness/facts.hpp"
 #include "harness/scratch.hpp"
@@ -15,6 +16,7 @@
 
 using namespace troupe;
 using namespace troupe::actors;
+using troupe::test::asked;
 using troupe::test::has_facts;
 
 namespace {
@@ -35,14 +37,6 @@ virtual_cluster_options four_of_five() {
   auto o = options_of(four);
   o.machines = harness::small_cluster();
   return o;
-}
-
-template <class Reply>
-Reply asked(virtual_cluster& v, message what) {
-  const auto a = v.ask(std::move(what));
-  REQUIRE(a.reply);
-  REQUIRE(std::holds_alternative<Reply>(a.reply->first));
-  return std::get<Reply>(a.reply->first);
 }
 
 query_reply status_of(virtual_cluster& v) {

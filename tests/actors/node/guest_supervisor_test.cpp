@@ -13,7 +13,7 @@ using namespace troupe::actors::tests;
 
 namespace {
 
-using state = prefill_progress::state;
+using prompt_state = prefill_progress::state;
 
 class node_with_guests : public actor_fixture {
  public:
@@ -69,8 +69,8 @@ class node_with_guests : public actor_fixture {
   }
 
   /// The states of a prompt that the gateway has received since the last call, in order.
-  std::vector<state> states_of(std::uint64_t number) {
-    std::vector<state> states;
+  std::vector<prompt_state> states_of(std::uint64_t number) {
+    std::vector<prompt_state> states;
     std::erase_if(sent, [&](const auto& m) {
       const auto* p = std::get_if<prefill_progress>(&m.what);
       if (!p || p->name.number != number) return false;
@@ -103,10 +103,10 @@ TEST_CASE("a stage that lends its bubbles has a guest and an executor, others ha
   const auto e = n.guests.set_up(s);
   REQUIRE(e);
   n.give(n.gateway, n.order_of(s, 1));
-  CHECK(n.states_of(1) == std::vector{state::held});
+  CHECK(n.states_of(1) == std::vector{prompt_state::held});
   CHECK(n.count<prefill_block>() == 0);  // the training has lent nothing yet
   n.idle(e, 10);
-  CHECK(n.states_of(1) == std::vector{state::ended});
+  CHECK(n.states_of(1) == std::vector{prompt_state::ended});
   CHECK(n.count<prefill_block>() > 0);
 }
 
@@ -119,7 +119,7 @@ TEST_CASE("a guest goes on, with its prompts, beside the stage that replaces its
   const auto again = node_with_guests::with_guest(0, 4);
   CHECK(n.guests.set_up(again) == e);
   n.idle(e, 10);
-  CHECK(n.states_of(1) == std::vector{state::ended});
+  CHECK(n.states_of(1) == std::vector{prompt_state::ended});
 
   SECTION("another one takes its place if the layers differ") {
     n.give(n.gateway, n.order_of(s, 2));
@@ -130,7 +130,7 @@ TEST_CASE("a guest goes on, with its prompts, beside the stage that replaces its
     n.idle(e, 10);
     CHECK(n.states_of(2).empty());
     n.give(n.gateway, n.order_of(s, 3));
-    CHECK(n.states_of(3) == std::vector{state::gone});
+    CHECK(n.states_of(3) == std::vector{prompt_state::gone});
     CHECK(n.why.find("other layers") != std::string::npos);
   }
   SECTION("and no one if the new stage lends nothing") {
@@ -138,7 +138,7 @@ TEST_CASE("a guest goes on, with its prompts, beside the stage that replaces its
     plain.guest.reset();
     CHECK_FALSE(n.guests.set_up(plain));
     n.give(n.gateway, n.order_of(s, 2));
-    CHECK(n.states_of(2) == std::vector{state::gone});
+    CHECK(n.states_of(2) == std::vector{prompt_state::gone});
   }
   SECTION("on another device it begins anew") {
     auto moved = again;
@@ -148,9 +148,9 @@ TEST_CASE("a guest goes on, with its prompts, beside the stage that replaces its
     CHECK(there != e);
     n.give(n.gateway, n.order_of(s, 2));
     n.idle(e, 10);
-    CHECK(n.states_of(2) == std::vector{state::held});
+    CHECK(n.states_of(2) == std::vector{prompt_state::held});
     n.idle(there, 10);
-    CHECK(n.states_of(2) == std::vector{state::ended});
+    CHECK(n.states_of(2) == std::vector{prompt_state::ended});
   }
 }
 
@@ -165,9 +165,9 @@ TEST_CASE("guests of two stages have a device and prompts of their own") {
   n.states_of(2);
   n.idle(on_b, 10);
   CHECK(n.states_of(1).empty());
-  CHECK(n.states_of(2) == std::vector{state::ended});
+  CHECK(n.states_of(2) == std::vector{prompt_state::ended});
   n.give(n.gateway, cancel_prefill{{n.decoder, 3, 1}});
-  CHECK(n.states_of(1) == std::vector{state::gone});
+  CHECK(n.states_of(1) == std::vector{prompt_state::gone});
 }
 
 TEST_CASE("only the gateway of its datacenter gives a guest orders, or cancels them") {
@@ -179,27 +179,27 @@ TEST_CASE("only the gateway of its datacenter gives a guest orders, or cancels t
   CHECK(n.states_of(1).empty());
   n.give(n.gateway, n.order_of(s, 1));
   n.give(n.decoder, cancel_prefill{{n.decoder, 3, 1}});
-  CHECK(n.states_of(1) == std::vector{state::held});
+  CHECK(n.states_of(1) == std::vector{prompt_state::held});
   n.idle(e, 10);
-  CHECK(n.states_of(1) == std::vector{state::ended});
+  CHECK(n.states_of(1) == std::vector{prompt_state::ended});
 }
 
 TEST_CASE("orders for stages that are not on a node are answered as gone") {
   node_with_guests n;
   const auto s = node_with_guests::with_guest();
   n.give(n.gateway, n.order_of(s, 1));
-  CHECK(n.states_of(1) == std::vector{state::gone});
+  CHECK(n.states_of(1) == std::vector{prompt_state::gone});
   CHECK(n.why.find("not here") != std::string::npos);
   n.guests.set_up(s);
   n.give(n.gateway, n.order_of(s, 2, 7));  // there is no such guest in its group
-  CHECK(n.states_of(2) == std::vector{state::gone});
+  CHECK(n.states_of(2) == std::vector{prompt_state::gone});
 
   n.guests.stop(s.name.lease + 1);
   n.give(n.gateway, n.order_of(s, 3));
-  CHECK(n.states_of(3) == std::vector{state::held});
+  CHECK(n.states_of(3) == std::vector{prompt_state::held});
   n.guests.stop(s.name.lease);
   n.give(n.gateway, n.order_of(s, 4));
-  CHECK(n.states_of(4) == std::vector{state::gone});
+  CHECK(n.states_of(4) == std::vector{prompt_state::gone});
 }
 
 TEST_CASE("the guest of a lease that is over gets no more of the device") {
@@ -264,6 +264,6 @@ TEST_CASE(
   s.devices = {0, 1};
   CHECK_FALSE(n.guests.set_up(s));
   n.give(n.gateway, n.order_of(s, 1));
-  CHECK(n.states_of(1) == std::vector{state::gone});
+  CHECK(n.states_of(1) == std::vector{prompt_state::gone});
   CHECK(n.why.find("2 devices") != std::string::npos);
 }

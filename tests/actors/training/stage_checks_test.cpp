@@ -6,6 +6,7 @@
 
 using namespace troupe;
 using namespace troupe::actors;
+using kind = tensor::kind;
 
 namespace {
 
@@ -50,7 +51,6 @@ tensor_request asking(tensor::kind what, std::uint32_t pipeline, std::uint32_t s
 }  // namespace
 
 TEST_CASE("a stage accepts requests for a tensor only from its receiver, on the receiver's node") {
-  using kind = tensor::kind;
   const auto s = middle_stage();
   CHECK(is_asked_by_its_stage(s, asking(kind::activation, 0, 2), at_b0));
   CHECK(is_asked_by_its_stage(s, asking(kind::gradient, 0, 0), at_a0));
@@ -133,7 +133,6 @@ TEST_CASE("only the trainer's node sets stages up, and only nodes of the lease s
 
 TEST_CASE(
     "a stage accepts a tensor only from the stage that sends its kind, on that stage's node") {
-  using kind = tensor::kind;
   const auto s = middle_stage();
   CHECK(comes_from_its_stage(s, from(kind::activation, 0, 0), at_a0));
   CHECK(comes_from_its_stage(s, from(kind::gradient, 0, 2), at_b0));
@@ -202,7 +201,6 @@ struct all_stages {
 
 TEST_CASE(
     "among all stages and nodes, only a tensor's sender may send it and its receiver request it") {
-  using kind = tensor::kind;
   int sent = 0;
   for (const std::uint32_t stages : {2, 3, 4})
     for (const std::uint32_t pipelines : {1, 2, 3}) {

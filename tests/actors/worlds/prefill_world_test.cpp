@@ -18,7 +18,7 @@ using namespace troupe::studies;
 
 namespace {
 
-using ending = played_request::ending;
+using request_end = played_request::ending;
 
 /// Two stages in two datacenters, twice.
 training_simulation_options a_training(std::uint64_t iterations, std::uint64_t seed = 1) {
@@ -74,8 +74,8 @@ simulated_training run(const training_simulation_options& o) {
   return std::move(*made);
 }
 
-std::map<ending, int> endings(const simulated_prefills& p) {
-  std::map<ending, int> all;
+std::map<request_end, int> endings(const simulated_prefills& p) {
+  std::map<request_end, int> all;
   for (const auto& r : p.requests) {
     REQUIRE(r.ends == 1);
     ++all[r.how];
@@ -159,8 +159,8 @@ TEST_CASE("prefills in its bubbles change no iteration of a training") {
     CHECK(beside.report.bubbles->guest_s > 0);
     auto ends = endings(*beside.prefills);
     CHECK(beside.prefills->requests.size() == 60);
-    CHECK(ends[ending::served] > 30);
-    CHECK(ends[ending::open] == 0);
+    CHECK(ends[request_end::served] > 30);
+    CHECK(ends[request_end::open] == 0);
     CHECK(beside.prefills->pages_leaked == 0);
     CHECK(beside.prefills->resent_blocks == 0);
     CHECK(run(o).fingerprint == beside.fingerprint);
@@ -195,10 +195,10 @@ TEST_CASE("caches come whole over a network that loses, repeats and reorders the
     REQUIRE(p->requests.size() == 2000);
     std::map<std::string, int> why;
     for (const auto& r : p->requests)
-      if (r.how != ending::served) ++why[r.why.text];
+      if (r.how != request_end::served) ++why[r.why.text];
     for (const auto& [text, n] : why) UNSCOPED_INFO(n << " " << text);
     auto ends = endings(*p);
-    CHECK(ends[ending::served] == 2000);
+    CHECK(ends[request_end::served] == 2000);
     CHECK(p->pages_leaked == 0);
     for (std::size_t i = 0; i < p->requests.size(); ++i)
       if (p->requests[i].tokens != o.prefills->prompts[i].generated_tokens) FAIL(i);
@@ -214,7 +214,7 @@ TEST_CASE("prefill pipelines of two guests serve as well") {
   std::uint32_t served = 0;
   for (const auto& r : beside.prefills->requests) {
     REQUIRE(r.ends == 1);
-    if (r.how != ending::served) continue;
+    if (r.how != request_end::served) continue;
     ++served;
     CHECK(r.where.guests == 2);
   }

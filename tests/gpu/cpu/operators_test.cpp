@@ -6,6 +6,7 @@
 
 #include "gpu/cpu/attention.hpp"
 #include "gpu/cpu/kernels/kernel_sets.hpp"
+#include "gpu/cpu/kernels/kernels.hpp"
 #include "gpu/cpu/kernels/matrix.hpp"
 #include "messages/base/random.hpp"
 

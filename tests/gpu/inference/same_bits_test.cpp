@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "gpu/cpu/kernels/kernel_sets.hpp"
+#include "gpu/cpu/kernels/kernels.hpp"
 #include "gpu/cpu/kernels/matrix.hpp"
 #include "gpu/inference/generate.hpp"
 #include "gpu/inference/service.hpp"

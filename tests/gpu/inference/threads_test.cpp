@@ -3,7 +3,7 @@
 #include <cstring>
 #include <thread>
 
-#include "gpu/cpu/kernels/kernel_sets.hpp"
+#include "gpu/cpu/kernels/kernels.hpp"
 #include "gpu/cpu/thread_team.hpp"
 #include "gpu/device/processors.hpp"
 #include "gpu/inference/inference_device.hpp"

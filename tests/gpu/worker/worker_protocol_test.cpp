@@ -45,7 +45,7 @@ TEST_CASE("a request has its numbers at the places that the page says") {
   request_header h{.sequence = 0x01020304,
                    .kind = message_kind::update,
                    .flags = 16,
-                   .member = 0x0506,
+                   .stage = 0x0506,
                    .iteration = 9,
                    .microbatch = 10};
   h.in = packed({1, 64, 128});

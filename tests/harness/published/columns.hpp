@@ -8,6 +8,7 @@
 
 #include "formats/parse/csv.hpp"
 #include "harness/published/runs.hpp"
+#include "messages/base/shown.hpp"
 
 // Columns that the readers of published runs share.
 
@@ -26,7 +27,7 @@ inline std::string word(formats::csv_reader& csv, std::string_view column,
                         std::span<const std::string> known) {
   const auto found = text(csv, column);
   if (std::ranges::find(known, found) == known.end())
-    csv.fail(column, "found '{}', expected one of them{}", formats::shown(found),
+    csv.fail(column, "found '{}', expected one of them{}", shown(found),
              formats::hint(found, known));
   return found;
 }

@@ -7,6 +7,7 @@
 #include "formats/parse/csv.hpp"
 #include "harness/published/columns.hpp"
 #include "harness/published/runs.hpp"
+#include "messages/base/shown.hpp"
 
 // Readers of the other forms of published runs (tests/planners/published/README.md), which name a
 // model of models.csv: MLPerf's and Megatron-Bridge's layouts, and prime-rl's runs with peak
@@ -69,7 +70,7 @@ void set_model(csv_reader& csv, published_run& r, const named_models& models,
                const std::string& name) {
   const auto at = models.find(name);
   if (at == models.end())
-    return csv.fail("model", "found '{}', which models.csv has not", formats::shown(name));
+    return csv.fail("model", "found '{}', which models.csv has not", shown(name));
   r.model = at->second.model;
   r.model.sequence = count(csv, "sequence");
   if (at->second.experts) r.why_not = "a model with experts: no formula has their work and memory";

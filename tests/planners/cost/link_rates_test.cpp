@@ -34,7 +34,7 @@ troupe::link with_curves() {
   return l;
 }
 
-cluster two_nodes(const troupe::link& inter, std::uint32_t gpus = 4) {
+cluster linked_nodes(const troupe::link& inter, std::uint32_t gpus = 4) {
   cluster c;
   sample::add_nodes(c, sample::a100_40, 2, gpus);
   for (auto& n : c.nodes) n.inter = inter;
@@ -76,7 +76,7 @@ TEST_CASE("Points of a curve increase, are positive, and few") {
 }
 
 TEST_CASE("A stage of t GPUs sends as t flows, at most at its card's rate") {
-  const auto c = two_nodes(with_curves());
+  const auto c = linked_nodes(with_curves());
   const double bytes = 8388608;
   const auto gbps = [&](std::uint32_t flows) {
     return bytes * 8e-9 / link_cost_between(c, 0, 1, flows).alone_s(bytes);
@@ -94,7 +94,7 @@ TEST_CASE("A stage of t GPUs sends as t flows, at most at its card's rate") {
 
 TEST_CASE("A rate alone means what it did, to the bit, and has the same bytes on the wire") {
   const troupe::link plain{"eth", 25, 40};
-  const auto c = two_nodes(plain);
+  const auto c = linked_nodes(plain);
   const auto w = link_cost_between(c, 0, 1, 4);
   CHECK(w == link_cost_between(c, 0, 1));
   CHECK(w.alone_s(1234567) == 1234567 * (1 / (25 * 1e9 / 8)));
@@ -103,12 +103,12 @@ TEST_CASE("A rate alone means what it did, to the bit, and has the same bytes on
   // A constant curve is that rate.
   auto flat = plain;
   flat.rates = {{1, 25}};
-  const auto same = two_nodes(flat);
+  const auto same = linked_nodes(flat);
   CHECK(link_cost_between(same, 0, 1).alone_s(1e6) == Approx(w.alone_s(1e6)).epsilon(1e-14));
 }
 
 TEST_CASE("The slower of two nodes decides about each size") {
-  auto c = two_nodes(with_curves());
+  auto c = linked_nodes(with_curves());
   c.nodes[1].inter = {"", 20, 60};
   const auto w = link_cost_between(c, 0, 1, 4);
   CHECK(w.alone_s(8388608) == Approx(8388608 * 8e-9 / 20));
@@ -189,11 +189,11 @@ TEST_CASE("Both fidelities take a flow's rate for a hop, and the card's for many
     const auto job = pipeline(2, 1);
     // One flow of a card with four GPUs: as a card with a quarter of the rate. Its activations and
     // the gradients of the other node use different cards.
-    CHECK(time_of(two_nodes(slow, 1), job, 2, 1, 1, how) ==
-          Approx(time_of(two_nodes(quarter, 1), job, 2, 1, 1, how)).epsilon(0.01));
+    CHECK(time_of(linked_nodes(slow, 1), job, 2, 1, 1, how) ==
+          Approx(time_of(linked_nodes(quarter, 1), job, 2, 1, 1, how)).epsilon(0.01));
     // Four GPUs that share a stage fill the card.
-    CHECK(time_of(two_nodes(slow, 4), job, 2, 1, 4, how) ==
-          Approx(time_of(two_nodes(whole, 4), job, 2, 1, 4, how)).epsilon(0.01));
+    CHECK(time_of(linked_nodes(slow, 4), job, 2, 1, 4, how) ==
+          Approx(time_of(linked_nodes(whole, 4), job, 2, 1, 4, how)).epsilon(0.01));
   }
 }
 
@@ -207,7 +207,7 @@ TEST_CASE("Rings between nodes take the rate of their step's size and of the nod
   p.data_parallel = 8;
   const allocation where{{0, 4}, {1, 4}};
   const auto data_s = [&](const troupe::link& inter) {
-    return estimate_iteration(two_nodes(inter), job, p, where).data_s;
+    return estimate_iteration(linked_nodes(inter), job, p, where).data_s;
   };
   troupe::link flows{"", 40, 10};
   flows.flow_rates = {{1, 5}};
@@ -219,7 +219,7 @@ TEST_CASE("Rings between nodes take the rate of their step's size and of the nod
 }
 
 TEST_CASE("A WAN link's curves hold between its limits, and connections limit them") {
-  cluster c = two_nodes({"", 48, 50});
+  cluster c = linked_nodes({"", 48, 50});
   c.datacenters.push_back({"other", ""});
   c.wan.push_back({0, 1, 10, 48, 0});
   c.wan[0].rates = of_four;

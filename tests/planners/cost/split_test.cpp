@@ -24,7 +24,7 @@ double largest_bytes(const std::vector<stage_part>& parts, const stage_load& loa
 
 using counts = std::vector<std::uint32_t>;
 using chain = std::vector<chain_link>;
-constexpr double never = std::numeric_limits<double>::infinity();
+constexpr double unlimited = std::numeric_limits<double>::infinity();
 
 struct worth {
   double largest = 0, squares = 0;
@@ -36,7 +36,7 @@ worth of(const chain& links, const counts& cut, double max_size, double last_sha
     double sum = 0, size = 0;
     for (const auto end = at + n; at != end; ++at) sum += at->weight, size += at->size;
     if (at == links.end()) sum *= last_share;
-    w.largest = std::max(w.largest, size > max_size ? never : sum);
+    w.largest = std::max(w.largest, size > max_size ? unlimited : sum);
     w.squares += sum * sum;
   }
   return w;
@@ -44,7 +44,7 @@ worth of(const chain& links, const counts& cut, double max_size, double last_sha
 
 /// By trying every cut.
 worth overall_min(const chain& links, std::uint32_t parts, double max_size, double last_share) {
-  worth min{never, never};
+  worth min{unlimited, unlimited};
   counts cut(parts);
   const std::function<void(std::uint32_t, std::uint32_t)> choose = [&](std::uint32_t i,
                                                                        std::uint32_t left) {
@@ -91,12 +91,12 @@ TEST_CASE(
       l.size = static_cast<double>(random.below(5));
     }
     const auto parts = static_cast<std::uint32_t>(1 + random.below(links.size()));
-    const double max_size = random.chance(0.5) ? never : static_cast<double>(random.below(20));
+    const double max_size = random.chance(0.5) ? unlimited : static_cast<double>(random.below(20));
     const double last_share = random.chance(0.5) ? 1 : random.uniform();
     const auto cut = cut_evenly(links, parts, max_size, last_share);
     const auto min = overall_min(links, parts, max_size, last_share);
     CAPTURE(i, parts, cut);
-    CHECK(cut.empty() == (min.largest == never));
+    CHECK(cut.empty() == (min.largest == unlimited));
     if (cut.empty()) continue;
     ++fitted;
     REQUIRE(cut.size() == parts);
@@ -210,13 +210,13 @@ TEST_CASE("a long chain is cut quickly, and no part exceeds the smallest possibl
   chain links(3000);
   for (auto& l : links) l = {random.uniform() + 0.1, random.uniform()};
   constexpr std::uint32_t parts = 300;
-  for (const double max_size : {never, 12.0}) {
+  for (const double max_size : {unlimited, 12.0}) {
     const auto cut = cut_evenly(links, parts, max_size, 0.7);
     REQUIRE(cut.size() == parts);
     CHECK(*std::ranges::min_element(cut) >= 1);
     CHECK(std::accumulate(cut.begin(), cut.end(), 0U) == links.size());
     const double max = of(links, cut, max_size, 0.7).largest;
-    REQUIRE(max < never);
+    REQUIRE(max < unlimited);
     // With a little less, ranges from the front that are as long as possible do not suffice.
     double sum = 0, size = 0;
     std::uint32_t used = 1;
@@ -244,7 +244,7 @@ TEST_CASE("a model's cut fits the memory exactly when any cut does") {
                     1 + static_cast<std::uint32_t>(random.below(4)), 0, job.pipeline.recompute};
     const model_chain whole{job.model};
     const auto pieces = pieces_of(job.model);
-    double min = never;  // of the largest stage, by every cut
+    double min = unlimited;  // of the largest stage, by every cut
     for (std::uint32_t a = 1; a + (stages - 2) <= pieces; ++a)
       for (std::uint32_t b = 1; b <= (stages == 2 ? 1 : pieces - a); ++b) {
         std::vector<stage_part> parts{part_of_stage(whole, job.model, 0, a, 1, false)};
@@ -281,7 +281,7 @@ job_spec program_of(const std::vector<double>& flops, const std::vector<bool>& g
 double best_largest(const job_spec& job, std::uint32_t stages, double last_share) {
   const auto& all = job.model.operators;
   const auto n = static_cast<std::uint32_t>(all.size());
-  double best = never;
+  double best = unlimited;
   for (std::uint32_t cuts = 0; cuts < 1U << (n - 1); ++cuts) {
     std::uint32_t parts = 1;
     double sum = all[0].flops, largest = 0;

@@ -346,7 +346,7 @@ TEST_CASE("a program that no GPUs of the cluster can run is refused with what it
   auto job = exact_program(8);
   job.assumed_model = true;
   CHECK(refusal(job) ==
-        "needs 8 GPUs, as many on each of its nodes, which no nodes of the cluster have; "
+        "needs 8 GPUs, the same number on each node, which no nodes of the cluster have; "
         "6 would fit (`unequal: true` permits numbers that differ)");
   job.gpus = 9;
   CHECK(refusal(job) == "needs 9 GPUs; the cluster has 8");

@@ -126,12 +126,12 @@ namespace {
 
 /// Two fast nodes of four GPUs and a slow one, in this order by name: a slow, b fast, c fast; an
 /// elastic program on all of b. Plans of 1, 2 and 4 GPUs, the slow ones first.
-struct running_program {
+struct moving_program {
   cluster c;
   idle_index idle;
   job_view job;
 
-  running_program() : c{make()}, idle{c} {
+  moving_program() : c{make()}, idle{c} {
     auto spec = sample::job(sample::gpt2_small, 8);
     spec.command = {"train"};
     spec.elastic.emplace();
@@ -177,7 +177,7 @@ struct running_program {
 }  // namespace
 
 TEST_CASE("a program that shrinks stays where it is, whatever else is idle") {
-  running_program t;
+  moving_program t;
   CHECK(t.place({.gpus = 2}) == "1:2");
   CHECK(t.place({.gpus = 1}) == "1:1");
   CHECK(t.to({.gpus = 2})->how.gpu_types == std::vector<gpu_index>{1});
@@ -192,22 +192,22 @@ TEST_CASE("a program that shrinks stays where it is, whatever else is idle") {
 }
 
 TEST_CASE("a number of GPUs that the batch does not permit is refused with the batch") {
-  running_program t;
-  t.spec.command = {"python3", "e.py"};
-  t.spec.global_batch = 1;
-  t.job.spec = std::make_shared<const job_spec>(t.spec);
+  moving_program t;
+  auto spec = *t.job.spec;
+  spec.global_batch = 1;
+  t.job.spec = std::make_shared<const job_spec>(spec);
   CHECK_THAT(
       t.to({.gpus = 64}).error().text,
       Catch::Contains("found 64 GPUs, expected one of the numbers that it may have here: ") &&
           Catch::Contains("; every GPU needs a sample, and its global_batch is 1, as it is "
                           "not given"));
-  t.spec.global_batch = 128;
-  t.job.spec = std::make_shared<const job_spec>(t.spec);
+  spec.global_batch = 128;
+  t.job.spec = std::make_shared<const job_spec>(spec);
   CHECK_THAT(t.to({.gpus = 64}).error().text, !Catch::Contains("sample"));
 }
 
 TEST_CASE("a program that grows gets the best GPUs by its objective, near its own") {
-  running_program t;
+  moving_program t;
   t.job.where = {{1, 1}};
   t.idle.set_idle(1, 1);
   CHECK(t.place({.gpus = 2}) == "1:2");  // what is idle beside it
@@ -224,7 +224,7 @@ TEST_CASE("a program that grows gets the best GPUs by its objective, near its ow
   t.job.plans = std::make_shared<const std::vector<plan>>(cheap);
   CHECK(t.place({.gpus = 2}) == "0:2");
   // From the slow GPUs it goes to the fast ones.
-  running_program slow;
+  moving_program slow;
   slow.job.where = {{0, 2}};
   slow.idle.set_idle(0, 2);
   slow.idle.set_idle(1, 4);
@@ -233,7 +233,7 @@ TEST_CASE("a program that grows gets the best GPUs by its objective, near its ow
 }
 
 TEST_CASE("a move that finds no room says what is idle, and an unknown type names those like it") {
-  running_program t;
+  moving_program t;
   t.idle.set_idle(0, 0);
   t.idle.set_idle(2, 0);
   CHECK(t.place({.gpus = 8}) == "needs 8 GPUs of at least 10.0 GB; 4 are idle");

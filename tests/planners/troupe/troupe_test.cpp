@@ -307,7 +307,7 @@ TEST_CASE("the caches of Troupe's policy do not change its decisions") {
     REQUIRE(same(decide(*used, s), decide(*make_policy("troupe"), s)));
     // As the scheduler asks: the cluster is shared, arrivals come and old ones are dropped.
     const auto shared = std::make_shared<const cluster>(s.cluster);
-    std::vector<planners::arrival> arrivals;
+    std::vector<planners::recent_arrival> arrivals;
     const auto decide_shared = [&](const policy& p) {
       snapshot now{s.now_s, *shared, s.idle, s.waiting, s.running};
       now.arrivals = arrivals;

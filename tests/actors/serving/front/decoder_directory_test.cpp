@@ -14,7 +14,7 @@ using namespace troupe::actors::tests;
 
 namespace {
 
-constexpr address this_front = front_address(0);
+constexpr address local_front = front_address(0);
 
 }  // namespace
 
@@ -126,7 +126,7 @@ TEST_CASE("a front believes of decoders what the controller's statement allows, 
   SECTION("others, and other things, are refused with a reason") {
     for (const auto& [from, s] : {std::pair{a1, fair},
                                   {b0, fair},
-                                  {this_front, fair},
+                                  {local_front, fair},
                                   {address{1}, fair},
                                   {a0, but(&decoder_state::lease, lease_id{1} << 40)},
                                   {a0, but(&decoder_state::lease, 7)},

@@ -20,7 +20,7 @@ namespace troupe::actors {
 
 namespace {
 
-constexpr lease_id lease = 7;
+constexpr lease_id lent = 7;
 constexpr std::uint32_t requests = 1000, hosts = 2;  // each has a guest and a decoder
 constexpr double token_s = 0.001, iteration_s = 4;   // busy for the first half of it
 
@@ -136,7 +136,7 @@ class faulty_world {
     serving_leases all;
     all.epoch = 1;
     all.models.push_back(harness::model_named("m"));
-    lending_lease lends{lease, {4}, "m"};
+    lending_lease lends{lent, {4}, "m"};
     for (std::uint32_t i = 0; i < hosts; ++i) {
       all.decoders.push_back({9, i, 1, 0});
       lends.nodes.push_back(i);
@@ -149,7 +149,7 @@ class faulty_world {
 
   void offer() {
     bubble_offer o;
-    o.lease = lease;
+    o.lease = lent;
     o.trainer = trainer_;
     o.sequence = 1;
     o.how.model.name = "m";
@@ -157,7 +157,7 @@ class faulty_world {
     o.iteration_s = iteration_s;
     for (std::uint32_t i = 0; i < hosts; ++i) {
       guest_place g;
-      g.stage = {lease, i, 0};
+      g.stage = {lent, i, 0};
       g.node = address_[i];
       g.layers = 1;
       g.token_s = token_s;
@@ -167,7 +167,7 @@ class faulty_world {
     to_controller(node_address(4), o);
   }
   void begin_iteration(std::uint32_t host, std::uint64_t n) {
-    to_controller(address_[host], stage_signal{{lease, host, 0}, trainer_, n, 0});
+    to_controller(address_[host], stage_signal{{lent, host, 0}, trainer_, n, 0});
     at(now_s_ + iteration_s * (1 + 0.05 * random_.uniform()),
        [this, host, n] { begin_iteration(host, n + 1); });
   }

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "messages/domain/cluster.hpp"
+#include "planners/cluster/snapshot.hpp"
+#include "planners/plans/fits.hpp"
+#include "planners/troupe/configurations.hpp"
+
+// The jobs of a decision of Troupe's policy, and what each of them gets (docs/planners/troupe.md).
+// Times are in seconds; a weight is a number of GPUs, each counted by its speed over that of the
+// cluster's fastest type; work is in seconds of such a GPU.
+
+namespace troupe::planners {
+
+struct troupe_options {
+  double price_factor = 2;    // on the price of a GPU-second, for the jobs that wait behind
+  double max_load = 0.95;     // arriving_load, as far as it counts
+  double arriving = 4;        // factor of the price for expected arrivals
+  double hold_restarts = 13;  // restarts: later the job may be stopped for it
+  double min_saving = 0.2;    // share of the time left, for a change that only uses idle GPUs
+  double stop_cost = 16;      // restarts that a change of a running job is counted as
+  double overdue_times = 1;   // shortest runs after its submission until a job is overdue
+  double settle_starts = 20;  // in restarts after its start, until which a job is left alone
+  double settle_step = 3;     // restarts, of which the end of that time is a multiple
+};
+
+/// A job that waits, or that runs and can be stopped.
+struct contender {
+  const job_view* job = nullptr;
+  const configuration_table* table = nullptr;
+  double samples_left = 0;
+  double waited_s = 0;                 // since its submission, when something last happened
+  double start_left_s = 0;             // until its present start ends
+  std::optional<std::size_t> present;  // the option that it runs with, if it runs with one
+  double assumed_work = 0;             // for programs of unknown length; all have the same
+  /// Measured over expected time of an iteration, where the expectation is a guess: in
+  /// samples_left, which it corrects for options that are guesses, too. 1: the estimate of the job
+  /// is wrong.
+  double guess_slowdown = 1;
+
+  const std::vector<configuration>& options() const { return table->options; }
+  bool runs() const { return !job->where.empty(); }
+  /// Samples left as they count for the samples_per_s of an option, which is a guess or not.
+  double samples_left_on(bool guess) const {
+    return guess ? samples_left : samples_left / guess_slowdown;
+  }
+  /// The work left, in seconds of a GPU of the fastest type, by its most efficient configuration.
+  double work() const {
+    return assumed_work > 0 ? assumed_work : samples_left * table->sample_cost;
+  }
+};
+
+/// Since when a job comes before shorter ones of its priority, so that an endless stream of them
+/// cannot starve it. `left`: samples, the whole work of a job of unknown length; `fastest`: samples
+/// per second.
+double overdue_s(const job_view& j, double left, double fastest, const troupe_options& o);
+double overdue_s(const contender& x, const troupe_options& o);
+inline bool is_overdue(const contender& x, double now_s, const troupe_options& o) {
+  return now_s >= overdue_s(x, o);
+}
+
+/// Until when a running job is not stopped or moved: a multiple of settle_step restarts, so that
+/// jobs that start shortly after one another are decided about together.
+double settled_s(const cluster& c, const job_view& j, const troupe_options& o);
+/// Whether a running job began too recently to be stopped or moved.
+bool is_settling(const cluster& c, const contender& x, double now_s, const troupe_options& o);
+
+/// For how long after its submission a job that could start may wait for GPUs that running jobs
+/// release.
+double patience_s(const cluster& c, const job_view& j, const troupe_options& o);
+/// Until when it may, if it is not overdue before.
+double patient_until_s(const cluster& c, const contender& x, const troupe_options& o);
+
+/// A contender's share of an assignment.
+struct assigned {
+  const contender* who = nullptr;
+  std::optional<std::size_t> option;  // none: nothing, or `mixed`
+  /// GPUs of several pools, where no single pool can hold it. Allocated apart: few jobs have it,
+  /// and assignments are sorted.
+  std::shared_ptr<const placed_plan> mixed{};
+  std::size_t behind = 0;  // jobs, when it was served
+  double price = 0;        // seconds that they wait for a GPU-second of the fastest type
+  /// It could start, and waits for GPUs that running jobs release: for which option, and for how
+  /// many seconds from when something last happened; 0: it does not.
+  std::uint32_t awaited = 0;
+  double wait_s = 0;
+
+  bool has_gpus() const { return option || mixed; }
+};
+
+}  // namespace troupe::planners
