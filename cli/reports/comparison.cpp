@@ -19,6 +19,7 @@
 #include "formats/traces/workload.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/time.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/crius/crius.hpp"
 #include "planners/plans/trace_duration.hpp"
 #include "planners/policy/adaptive_plan.hpp"
@@ -441,10 +442,11 @@ expected<std::vector<arrival>> load_arrivals(std::span<const std::string> files)
     const auto [file, at_s] = file_and_time(text);
     auto job = formats::load_job(file);
     if (!job) return refuse(job.error());
-    const char* more = job->train               ? "train"
-                       : job->serve             ? "serve"
-                       : job->slots.has_value() ? "slots"
-                                                : nullptr;
+    const auto work = facts_of(*job);
+    const char* more = !work.has_end     ? "serve"
+                       : !work.has_model ? "slots"
+                       : work.has_stages ? "train"
+                                         : nullptr;
     if (more)
       return refuse(reason::kind::invalid,
                     "{}: found a job with '{}', expected a program or simulated work (troupe train "

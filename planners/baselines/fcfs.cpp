@@ -5,6 +5,7 @@
 // ever.
 
 #include "messages/base/refuse.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/plans/bounds.hpp"
@@ -61,10 +62,10 @@ std::vector<gpu_index> named_types(const cluster& c, const supply& all, const re
 expected<std::vector<gpu_index>> types_for(const cluster& c, const supply& all, const job_view& j) {
   const auto job = request_of(*j.spec);
   if (job.gpus == 0) return refuse(kind::invalid, "requests no GPU");
-  if (j.out_of_memory > 0) {
+  if (j.history.out_of_memory > 0) {
     return refuse(kind::infeasible, "ran out of memory on the {} GPUs it requested", job.gpus);
   }
-  if (has_exact_gpus(*j.spec)) {
+  if (facts_of(*j.spec).exact_gpus) {
     if (auto why = why_never(j)) return refuse(std::move(*why));
     return std::vector<gpu_index>{};
   }
@@ -88,7 +89,7 @@ expected<std::vector<gpu_index>> types_for(const cluster& c, const supply& all, 
 std::optional<decision> start(const cluster& c, const idle_index& all_idle, const supply& all,
                               const job_view& j, const std::vector<gpu_index>& types) {
   const auto& job = *j.spec;
-  if (has_exact_gpus(job)) {
+  if (facts_of(job).exact_gpus) {
     auto p = place_exact(c, all_idle, j);
     if (!p) return {};
     return start_job(j.id, std::move(p->how), std::move(p->where));

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "messages/base/refuse.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/cluster/queue_order.hpp"
 
 namespace troupe::planners {
@@ -55,7 +56,7 @@ void place_all(const sia_problem& problem, std::vector<grant>& grants) {
   std::vector<count_grant> counts;
   for (const auto& g : grants)
     counts.push_back({g.choice->pool, g.choice->how.gpus(), &g.job->where, g.present,
-                      has_exact_gpus(*g.job->spec)});
+                      facts_of(*g.job->spec).exact_gpus});
   auto room = problem.room;
   place_counts(problem.pools, counts, room);
   for (std::size_t i = 0; i < grants.size(); ++i) grants[i].where = std::move(counts[i].where);
@@ -130,7 +131,7 @@ class sia : public queue_policy {
 
   static reason why_mixed_waits(const snapshot& s, const job_view& j) {
     const auto min = std::ranges::find_if(
-        *j.plans, [&](const plan& p) { return p.bytes_per_gpu > j.bytes_floor; });
+        *j.plans, [&](const plan& p) { return p.bytes_per_gpu > j.history.bytes_floor; });
     return because(kind::insufficient,
                    "no pool can hold it; of several pools it needs {} GPUs of at least {:.1f} "
                    "GB, of which {} are idle",
@@ -141,9 +142,9 @@ class sia : public queue_policy {
     if (!j.why.text.empty()) return why_none(j);
     return {
         kind::infeasible,
-        j.bytes_floor > 0
+        j.history.bytes_floor > 0
             ? fmt::format("ran out of memory at {:.1f} GB per GPU, and no configuration has more",
-                          j.bytes_floor / bytes_per_gb)
+                          j.history.bytes_floor / bytes_per_gb)
             : std::string("it fits no configuration of a pool, nor GPUs of several")};
   }
   static bool same(const plan& a, const plan& b) {

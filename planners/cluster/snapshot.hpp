@@ -11,6 +11,7 @@
 #include "messages/base/reason.hpp"
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/job.hpp"
+#include "messages/domain/memory.hpp"
 #include "messages/domain/plan.hpp"
 #include "planners/cluster/idle_index.hpp"
 
@@ -38,13 +39,8 @@ struct job_view {
   std::shared_ptr<const std::vector<plan>> plans;
   reason why;  // if there are none
   std::uint64_t iterations_done = 0;
-  std::uint32_t attempts = 0;       // leases so far
-  std::uint32_t out_of_memory = 0;  // attempts that ran out of memory
-  double bytes_floor = 0;           // per GPU: plans that need at most this have run out of memory
-  // The last attempt that ran out of memory: its GPUs, and the memory of the smallest of them. 0:
-  // there was none, or it is from a journal that did not record it yet.
-  std::uint32_t tried_gpus = 0;
-  double tried_bytes = 0;
+  std::uint32_t attempts = 0;  // leases so far
+  memory_history history;      // `plans` already have its factor
   // While it is running:
   double started_s = 0;
   plan how;
@@ -55,13 +51,9 @@ struct job_view {
   // The last attempt's shape; 0: there was none.
   std::uint32_t rows = 0;  // samples per micro-batch
   std::uint32_t data_parallel = 0;
-  /// The memory that it turned out to need, relative to what is planned with the cluster's
-  /// headroom; `plans` already have it.
-  double memory_factor = 1;
   std::string owner{};  // the name of the key that submitted it
   /// An elastic program's attempts so far and its measured costs; null: there was none.
   std::shared_ptr<const elastic_record> elastic{};
-  bool alone = false;     // it ran out of memory in a union: not to be merged again
   bool followed = false;  // while it is running: another job gets GPUs from it
 };
 

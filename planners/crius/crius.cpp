@@ -5,6 +5,7 @@
 #include "messages/base/folds.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/time.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/cluster/gpu_pools.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/crius/cell_tuner.hpp"
@@ -41,7 +42,7 @@ class crius final : public policy {
   double decide_again_s(const snapshot& s) const override {
     double next_s = 0;
     for (const auto& [id, j] : s.running) {
-      const double left_s = is_resumable(*j.spec) ? stays_s(s, o_, j) : 0;
+      const double left_s = facts_of(*j.spec).resumable ? stays_s(s, o_, j) : 0;
       if (left_s > 0 && (next_s == 0 || left_s < next_s)) next_s = left_s;
     }
     return next_s;
@@ -50,7 +51,8 @@ class crius final : public policy {
   /// The best Cell's plan for each type and count.
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {
-    if (has_exact_gpus(job)) return plans_of_one_type(c, job, policy::plans_of(c, job, budget));
+    if (facts_of(job).exact_gpus)
+      return plans_of_one_type(c, job, policy::plans_of(c, job, budget));
     const auto pools = pools_of(c, idle_index{c});
     const auto largest = max_of(
         pools, 0, [](const gpu_pool& p) { return p.nodes.size() * std::size_t{p.node_gpus}; });
@@ -84,7 +86,7 @@ class crius final : public policy {
   bool plans_by_request() const override { return true; }
 
   /// Studies in slots have no model to cut into Cells.
-  bool places(const job_spec& job, bool) const override { return !job.slots; }
+  bool places(const job_spec& job, bool) const override { return facts_of(job).has_model; }
 
   std::vector<decision> decide(const snapshot& s, random_source&) const override {
     return o_.solver ? crius_round{s, o_}.solve() : crius_round{s, o_}.decide();
@@ -101,7 +103,7 @@ class crius final : public policy {
   static std::vector<plan> plans_at(const cluster& c, const std::vector<gpu_pool>& pools,
                                     const job_spec& job) {
     std::vector<plan> plans;
-    if (job.command.empty()) {
+    if (!facts_of(job).brings_layout) {
       for (auto& x : best_cells(c, pools, with_common_rows(job)))
         plans.push_back(std::move(*x.tuned));
       return plans_of_one_type(c, job, plans).value_or(std::vector<plan>{});

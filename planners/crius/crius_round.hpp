@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "messages/domain/work_kind.hpp"
 #include "planners/cluster/gpu_pools.hpp"
 #include "planners/crius/crius_options.hpp"
 #include "planners/crius/crius_search.hpp"
@@ -34,7 +35,7 @@ class crius_round {
     const plan* how = nullptr;
     double value = 0;    // normalized throughput
     double run_s = 0;    // until the job would end, its restart included
-    bool equal = false;  // needs the same number of GPUs on each node (has_exact_gpus)
+    bool equal = false;  // needs the same number of GPUs on each node (work_facts::exact_gpus)
 
     cell_choice cell() const { return {pool, how->gpus(), value}; }
   };
@@ -49,7 +50,7 @@ class crius_round {
   };
 
   /// Studies in slots have none, and so no Cells.
-  static bool has_model(const job_view& j) { return !j.spec->slots; }
+  static bool has_model(const job_view& j) { return facts_of(*j.spec).has_model; }
   void add_running(const job_view& j);
   std::vector<option> options_of(const job_view& j) const;
   bool is_allowed(const job_view& j, const plan& p) const;

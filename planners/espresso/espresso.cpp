@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/domain/work_kind.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/espresso/cost_tree.hpp"
 #include "planners/policy/policy.hpp"
@@ -18,7 +19,7 @@ namespace {
 /// trainings and studies in slots bring their own stages or memory.
 bool is_provisioned(const job_view& j) {
   const auto& s = *j.spec;
-  return (s.slo_s || s.budget) && s.command.empty() && !s.train && !s.slots && !s.memory;
+  return (s.slo_s || s.budget) && facts_of(s).simulated && !s.memory;
 }
 
 class espresso : public policy {

@@ -4,6 +4,7 @@
 // one waiting.
 
 #include "messages/base/refuse.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/plans/bounds.hpp"
@@ -71,7 +72,7 @@ class frenzy : public queue_policy {
     auto taken = out.size();  // the decisions that `idle` already reflects
     for (const auto* j : jobs) {
       auto& verdict = known.of(j->plans.get());
-      const bool alike = j->bytes_floor == 0 && j->spec->required_gpu_type.empty();
+      const bool alike = j->history.bytes_floor == 0 && j->spec->required_gpu_type.empty();
       // Within a pass idle GPUs only decrease: a list that was refused once stays refused. A job
       // with a floor or a type of its own may be refused where others of its list are not.
       if (alike && verdict == verdicts::refused) continue;
@@ -93,7 +94,7 @@ class frenzy : public queue_policy {
     if (!has_plans(j)) return why_none(j);
     std::optional<idle_index> allowed;
     const auto& idle = allowed_idle(s.cluster, s.idle, *j.spec, allowed);
-    auto choice = has(s.cluster, idle, *j.plans, j.bytes_floor);
+    auto choice = has(s.cluster, idle, *j.plans, j.history.bytes_floor);
     if (!choice) return choice.error();
     const auto& how = (*j.plans)[choice->plan];
     if (const auto apart = scatter_text(s.cluster, idle, j, how); !apart.empty())
@@ -115,16 +116,16 @@ class frenzy : public queue_policy {
   // was ranked by. If nothing runs, there is nothing to wait for.
   static std::optional<decision> place(const snapshot& s, const idle_index& idle,
                                        const job_view& j) {
-    if (has_exact_gpus(*j.spec)) {
+    if (facts_of(*j.spec).exact_gpus) {
       auto p = place_exact(s.cluster, idle, j);
       if (!p) return {};
       return start_job(j.id, std::move(p->how), std::move(p->where));
     }
-    const job_places places{s.cluster, *j.spec, *j.plans, j.bytes_floor};
+    const job_places places{s.cluster, *j.spec, *j.plans, j.history.bytes_floor};
     const job_rooms rooms{s.cluster, *j.spec, places, idle};
     for (const auto& how : *j.plans) {
       const double bytes = how.bytes_per_gpu;
-      if (bytes <= j.bytes_floor || idle.idle_above(bytes) < how.gpus()) continue;
+      if (bytes <= j.history.bytes_floor || idle.idle_above(bytes) < how.gpus()) continue;
       auto where =
           rooms.first([&](const idle_index& some) { return placement_of(s, some, j, how); });
       if (where) return start_job(j.id, how, std::move(*where));
@@ -153,7 +154,7 @@ class frenzy : public queue_policy {
     const std::vector<plan>* last = nullptr;
     auto verdict = verdicts::unknown;
     for (const auto& [id, j] : s.waiting) {
-      if (!has_plans(j) || j.bytes_floor > 0) {
+      if (!has_plans(j) || j.history.bytes_floor > 0) {
         if (auto never = why_never(j))
           out.push_back(give_up(id, std::move(*never)));
         else

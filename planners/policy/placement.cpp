@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "messages/base/refuse.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/cost/model_partition.hpp"
@@ -70,7 +71,7 @@ std::vector<plan_stage> stages_of(const job_spec& job, const plan& how, double m
 }
 
 std::optional<double> bytes_by_marp(const cluster& c, const job_spec& job, const plan& how) {
-  if (!is_on_engine(job)) return {};
+  if (!facts_of(job).on_engine) return {};
   const auto parts = parts_of(job, how.stages);
   if (!parts || parts->empty()) return {};
   auto elsewhere = job;
@@ -176,11 +177,11 @@ expected<placed_plan> place_searched(const snapshot& s, const idle_index& all, c
 /// A job that ran out of memory is planned as if all jobs took more (with_more_headroom).
 expected<placed_plan> place(const snapshot& s, const idle_index& all, const job_view& j,
                             planning_budget& budget) {
-  if (!is_pipeline_job(*j.spec)) return place_searched(s, all, j, budget);
-  if (j.memory_factor != 1) {
-    const auto c = with_more_headroom(s.cluster, j.memory_factor);
+  if (!facts_of(*j.spec).pipelines) return place_searched(s, all, j, budget);
+  if (j.history.factor != 1) {
+    const auto c = with_more_headroom(s.cluster, j.history.factor);
     auto usual = j;
-    usual.memory_factor = 1;
+    usual.history.factor = 1;
     return place({s.now_s, c, s.idle, s.waiting, s.running, s.moving}, all, usual, budget);
   }
   // Another micro-batch size would change the training's results.
@@ -206,7 +207,7 @@ cluster with_more_headroom(cluster c, double memory_factor) {
 }
 
 job_spec with_rows(job_spec job, std::uint32_t rows) {
-  if (rows == 0 || job.slots || job.pipeline.rows > 0) return job;
+  if (rows == 0 || !facts_of(job).has_model || job.pipeline.rows > 0) return job;
   job.pipeline.rows = rows;
   job.pipeline.microbatches = 0;
   job.microbatches.reset();
@@ -214,7 +215,7 @@ job_spec with_rows(job_spec job, std::uint32_t rows) {
 }
 
 bool runs_as_pipelines(const job_spec& job, const std::vector<plan>* plans) {
-  return is_pipeline_job(job) || (plans && !plans->empty() && !plans->front().stages.empty());
+  return facts_of(job).pipelines || (plans && !plans->empty() && !plans->front().stages.empty());
 }
 
 namespace {
@@ -273,12 +274,13 @@ expected<placed_plan> place_pipelines(const cluster& c, const idle_index& all, c
 // plan on the empty cluster stands for all: start_trainings makes the real one at the time.
 expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
                                       planning_budget& budget) {
-  if (has_exact_gpus(job)) return exact_plans(c, job);
-  if (!is_pipeline_job(job)) {
+  const auto work = facts_of(job);
+  if (work.exact_gpus) return exact_plans(c, job);
+  if (!work.pipelines) {
     auto plans = plans_in_groups(c, job, marp(c, job, budget));
     // A program makes its own stages, if any. For simulated work with a limit of time or cost,
     // stages that meet the limit are planned.
-    const bool open = job.command.empty() && !job.memory && (job.slo_s || job.budget);
+    const bool open = !work.brings_layout && !job.memory && (job.slo_s || job.budget);
     if (plans || !open || plans.error().code != reason::kind::infeasible) return plans;
     planning_budget own{std::min(budget.left(), searched_units)};
     auto found = search_plans(c, idle_index{c}, job, searched_plans, own);
@@ -295,7 +297,7 @@ expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
     placed = std::move(fewer);
   }
   const auto& how = placed->how;
-  if (!job.slots && how.samples_per_s > 0) {
+  if (work.has_model && how.samples_per_s > 0) {
     const double run_s = job.global_batch / how.samples_per_s * static_cast<double>(job.iterations);
     if (auto ok = within_limits(job, run_s, how.cost_per_hour * run_s / 3600); !ok)
       return refuse(ok.error());

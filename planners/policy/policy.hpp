@@ -45,7 +45,7 @@ class policy {
   /// Whether they depend on how many GPUs the job asks for, and of which type.
   virtual bool plans_by_request() const { return false; }
   /// Whether a job starts with exactly the number of GPUs that it asks for, whatever its plans
-  /// have. Pipelines (planners::is_pipeline_job) are excepted.
+  /// have. Pipelines (work_facts::pipelines) are excepted.
   virtual bool starts_requested_number() const { return false; }
 
   /// Whether it places a job itself; `pipelines`: the job runs as pipelines that are planned here

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "messages/base/refuse.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/plans/exact_gpus.hpp"
 #include "planners/plans/places.hpp"
 #include "planners/plans/user_request.hpp"
@@ -20,8 +21,6 @@ namespace {
 
 using kind = reason::kind;
 
-const std::string replayed_word{"\0replayed", 9};
-
 // A replayed job has no model: its trace gives the time of an iteration on its number of GPUs,
 // maybe for each GPU type. Policies know programs with an exact number of GPUs, which have plans by
 // type and are not resized either, so a replayed job is shown to them as one of these. The word in
@@ -31,7 +30,7 @@ const std::string replayed_word{"\0replayed", 9};
 constexpr double any_bytes = 1;
 
 job_spec program_like(job_spec job) {
-  job.command = {replayed_word};
+  job.command = {std::string{replayed_word}};
   job.exact_gpus = job.assumed_model = true;
   return job;
 }
@@ -192,9 +191,10 @@ class replayed_policy final : public wrapped_policy {
   static bool is_same(const job_view& a, const job_view& b) {
     const auto figures = [](const job_view& j) {
       return std::tuple(j.spec.get(), j.plans.get(), j.submitted_s, j.iterations_done, j.attempts,
-                        j.out_of_memory, j.bytes_floor, j.tried_gpus, j.tried_bytes, j.started_s,
-                        j.iteration_s, j.memory_factor, j.reported ? j.reported->at_s : -1,
-                        j.reported ? j.reported->iteration : 0, j.elastic.get());
+                        j.history.out_of_memory, j.history.bytes_floor, j.history.tried_gpus,
+                        j.history.tried_bytes, j.started_s, j.iteration_s, j.history.factor,
+                        j.reported ? j.reported->at_s : -1, j.reported ? j.reported->iteration : 0,
+                        j.elastic.get());
     };
     return figures(a) == figures(b) && a.where == b.where && a.how == b.how;
   }
@@ -259,10 +259,6 @@ class replayed_policy final : public wrapped_policy {
 };
 
 }  // namespace
-
-bool is_replayed(const job_spec& job) {
-  return job.command.size() == 1 && job.command.front() == replayed_word;
-}
 
 std::shared_ptr<const policy> with_replayed_times(std::shared_ptr<const policy> inner,
                                                   std::shared_ptr<const replayed_times> times) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "messages/domain/work_kind.hpp"
 #include "planners/policy/with_exact_gpus.hpp"
 #include "planners/policy/with_reservation.hpp"
 #include "planners/policy/with_trainings.hpp"
@@ -43,7 +44,7 @@ class scheduled_policy final : public wrapped_policy {
   }
   /// No wrapper does anything about it.
   bool is_plain(const job_view& j) const {
-    return !is_program(*j.spec) && !is_serving(*j.spec) && own_->places(*j.spec, j.training);
+    return !facts_of(*j.spec).has_own_rules && own_->places(*j.spec, j.training);
   }
 
   std::shared_ptr<const policy> own_;

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "messages/base/refuse.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/fits.hpp"
@@ -46,7 +47,7 @@ std::optional<node_index> best_fit(const cluster& c, const idle_index& idle, con
 
 /// Has it run out of memory with this plan? A decoder has one plan: there is no larger one to try.
 bool too_small(const job_view& j, const plan& how) {
-  return how.bytes_per_gpu <= j.bytes_floor;
+  return how.bytes_per_gpu <= j.history.bytes_floor;
 }
 
 reason why_too_small(const plan& how) {
@@ -73,7 +74,7 @@ class split_jobs {
   }
 
  private:
-  static bool is_decoder(const job_view& j) { return is_serving(*j.spec); }
+  static bool is_decoder(const job_view& j) { return !facts_of(*j.spec).has_end; }
 
   split_views waiting_, running_, moving_;
 };
@@ -95,7 +96,7 @@ class serving_policy final : public wrapped_policy {
 
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {
-    return is_serving(job) ? decoder_plans(c, job) : inner().plans_of(c, job, budget);
+    return !facts_of(job).has_end ? decoder_plans(c, job) : inner().plans_of(c, job, budget);
   }
 
   double decide_again_s(const snapshot& s) const override {
@@ -129,7 +130,7 @@ class serving_policy final : public wrapped_policy {
 
   reason why_waiting(const snapshot& s, job_id job) const override {
     const auto it = s.waiting.find(job);
-    if (it != s.waiting.end() && is_serving(*it->second.spec))
+    if (it != s.waiting.end() && !facts_of(*it->second.spec).has_end)
       return why_decoder_waits(s, it->second);
     const split_jobs jobs{s};
     return inner().why_waiting(jobs.any() ? jobs.rest(s, s.idle) : s, job);

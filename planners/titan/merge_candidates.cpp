@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/domain/work_kind.hpp"
 #include "planners/model/model_chain.hpp"
 
 namespace troupe::planners {
@@ -92,8 +93,8 @@ merge_job merge_job_of(std::uint64_t id, const job_spec& spec, std::string owner
   merge_job j;
   j.id = id;
   j.allowed = spec.merge;
-  j.can = !is_program(spec) && !is_training(spec) && !is_serving(spec) && !spec.deadline_s &&
-          !spec.slo_s && !spec.budget && !spec.time_limit_s;
+  j.can = facts_of(spec).mergeable && !spec.deadline_s && !spec.slo_s && !spec.budget &&
+          !spec.time_limit_s;
   j.alone = alone;
   j.kind = spec.merged_as.value_or(merge_kind::shared);
   j.alike = fmt::format("{} of {} parameters", spec.model.name, shape_of(spec.model).parameters);

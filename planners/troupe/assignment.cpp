@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "messages/domain/work_kind.hpp"
 #include "planners/plans/mixed_plan.hpp"
 #include "planners/policy/elastic_jobs.hpp"
 #include "planners/troupe/decision_facts.hpp"
@@ -176,7 +177,7 @@ class assigner {
                                  [this](const allocation& where) { return reserve(where); });
     if (found)
       a.mixed = std::make_shared<const placed_plan>(std::move(*found));
-    else if (has_exact_gpus(*j.spec))
+    else if (facts_of(*j.spec).exact_gpus)
       refused_.insert(a.who->table);
   }
 

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/domain/work_kind.hpp"
 #include "planners/plans/shortage.hpp"
 #include "planners/policy/elastic_jobs.hpp"
 
@@ -39,7 +40,7 @@ std::string behind_text(const assigned& a) {
 std::string why_assigned(const cluster& c, const assigned& a) {
   const auto& x = *a.who;
   const bool runs = !x.job->where.empty();
-  if (!a.option && has_exact_gpus(*x.job->spec))
+  if (!a.option && facts_of(*x.job->spec).exact_gpus)
     return fmt::format("starts on {}, as many as it asks for (gpus); {}",
                        of_nodes(c, a.mixed->where), behind_text(a));
   if (!a.option)
@@ -50,8 +51,9 @@ std::string why_assigned(const cluster& c, const assigned& a) {
   if (!runs)
     return fmt::format("starts on {}, the best of {} configurations: {}; {}", gpus_text(c, how),
                        x.options().size(),
-                       has_known_length(*x.job->spec) ? fmt::format("{:.0f} s to its end", new_s)
-                                                      : "how long it runs is not known",
+                       facts_of(*x.job->spec).has_known_length
+                           ? fmt::format("{:.0f} s to its end", new_s)
+                           : "how long it runs is not known",
                        behind_text(a));
   const auto now = total_gpus(x.job->where);
   const double present_s =
@@ -70,16 +72,16 @@ std::string why_behind(const snapshot& s, const contender& x, std::size_t before
   for (const auto& o : x.options())
     if (min == nullptr || o.how.gpus() < min->gpus()) min = &o.how;
   for (const auto& p : *x.job->plans)
-    if (x.options().empty() && p.bytes_per_gpu > x.job->bytes_floor &&
+    if (x.options().empty() && p.bytes_per_gpu > x.job->history.bytes_floor &&
         (min == nullptr || p.gpus() < min->gpus()))
       min = &p;
-  const auto work = has_known_length(*x.job->spec)
+  const auto work = facts_of(*x.job->spec).has_known_length
                         ? fmt::format("its {:.3g} GPU-seconds of work left", x.work())
                         : std::string{"a job of middle length, as which it counts"};
   return fmt::format(
       "needs {}{}{}; {}{}; {} running jobs have a higher priority or less than {}, and {} others "
       "are not stopped for it{}",
-      gpus_text(s.cluster, *min), has_exact_gpus(*x.job->spec) ? "" : " at least",
+      gpus_text(s.cluster, *min), facts_of(*x.job->spec).exact_gpus ? "" : " at least",
       scatter_text(s.cluster, s.idle, *x.job, *min), idle_text(s, *min), waits_for_text(s, *x.job),
       before, work, fixed, settling.text());
 }

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "messages/domain/work_kind.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/devices/guesses.hpp"
@@ -69,7 +70,7 @@ std::vector<plan> configured_plans(const cluster& c, const job_spec& job, planni
   std::vector<plan> pipelined;
   if (is_elastic(job))
     pipelined = pipelined_plans(c, pools, with_fastest_rows(c, pools, job, budget), budget);
-  else if (job.command.empty() && !job.memory)
+  else if (!facts_of(job).brings_layout && !job.memory)
     pipelined = pipelined_plans(c, pools, job, budget);
   j.plans = std::make_shared<const std::vector<plan>>(std::move(pipelined));
   std::vector<plan> plans;
@@ -78,9 +79,9 @@ std::vector<plan> configured_plans(const cluster& c, const job_spec& job, planni
     const double s = job.global_batch / p.samples_per_s * static_cast<double>(job.iterations);
     if (within_limits(job, s, p.cost_per_hour * s / 3600)) plans.push_back(std::move(o.how));
   }
-  std::ranges::stable_sort(plans, std::greater{}, [&](const plan& p) {
-    return job.command.empty() ? p.samples_per_s : worth(job, p);
-  });
+  const bool own = facts_of(job).brings_layout;
+  std::ranges::stable_sort(plans, std::greater{},
+                           [&](const plan& p) { return !own ? p.samples_per_s : worth(job, p); });
   return plans;
 }
 
@@ -101,13 +102,13 @@ bool is_faster_across_pools(const cluster& c, const job_spec& job, const plan& e
 void rank_unknown_lengths(std::vector<contender>& all) {
   std::vector<double> known;
   for (const auto& x : all)
-    if (has_known_length(*x.job->spec)) known.push_back(x.work());
+    if (facts_of(*x.job->spec).has_known_length) known.push_back(x.work());
   if (known.size() == all.size()) return;
   const auto middle = known.begin() + static_cast<std::ptrdiff_t>(known.size() / 2);
   if (!known.empty()) std::ranges::nth_element(known, middle);
   const double work = known.empty() ? 1 : *middle;
   for (auto& x : all)
-    if (!has_known_length(*x.job->spec)) {
+    if (!facts_of(*x.job->spec).has_known_length) {
       x.samples_left = work / x.table->sample_cost;
       x.assumed_work = work;
     }
@@ -135,12 +136,12 @@ class troupe_policy : public queue_policy {
   /// across pools, Algorithm 1's plan.
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {
-    if (is_pipeline_job(job)) {
+    if (facts_of(job).pipelines) {
       auto plans = is_elastic(job) ? configured_plans(c, job, budget) : std::vector<plan>{};
       if (!plans.empty() && !is_faster_across_pools(c, job, plans.front(), budget)) return plans;
       return policy::plans_of(c, job, budget);
     }
-    if (has_exact_gpus(job)) return policy::plans_of(c, job, budget);
+    if (facts_of(job).exact_gpus) return policy::plans_of(c, job, budget);
     auto others = policy::plans_of(c, job, budget);
     if (!others && others.error().code != kind::infeasible) return others;
     auto plans = configured_plans(c, job, budget);
@@ -172,7 +173,7 @@ class troupe_policy : public queue_policy {
       if (left_s > 0 && (again_s == 0 || left_s < again_s)) again_s = left_s;
     };
     for (const auto& [id, j] : s.running)
-      if (is_resumable(*j.spec)) ask_at(settled_s(s.cluster, j, options_));
+      if (facts_of(*j.spec).resumable) ask_at(settled_s(s.cluster, j, options_));
     if (can_start_one(s)) {
       if (!last_.is_of(s)) look(s);
       ask_at(last_.patient_until_s);
@@ -277,15 +278,13 @@ class troupe_policy : public queue_policy {
   }
 
   /// An elastic program with an exact number of GPUs has no configurations to change to.
-  static bool may_change(const job_view& j) {
-    return !is_program(*j.spec) || (is_elastic_program(*j.spec) && !has_exact_gpus(*j.spec));
-  }
+  static bool may_change(const job_view& j) { return facts_of(*j.spec).resizable; }
 
   /// Trainings that are not elastic, and simulated work whose limits only stages of several GPU
   /// types meet: start_fixed_trainings places them, and they run to their end. So do programs of
   /// the user's own that are not elastic, which might start over when they are stopped.
   bool is_fixed(const cluster& c, const job_view& j) const {
-    if (is_pipeline_job(*j.spec) && !is_elastic(*j.spec)) return true;
+    if (facts_of(*j.spec).pipelines && !is_elastic(*j.spec)) return true;
     return j.training && (!j.plans || cache_.of(c, cache_.pools(), j).options.empty());
   }
 

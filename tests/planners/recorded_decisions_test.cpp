@@ -68,13 +68,13 @@ void go_on(scene& s, random_source& r) {
       auto back = j;
       back.where.clear();
       if (fate < 0.08) {
-        ++back.out_of_memory;
-        back.bytes_floor = std::max(back.bytes_floor, j.how.bytes_per_gpu);
-        back.tried_gpus = total_gpus(j.where);
-        back.tried_bytes = 1e15;
+        ++back.history.out_of_memory;
+        back.history.bytes_floor = std::max(back.history.bytes_floor, j.how.bytes_per_gpu);
+        back.history.tried_gpus = total_gpus(j.where);
+        back.history.tried_bytes = 1e15;
         for (const auto& share : j.where)
-          back.tried_bytes =
-              std::min(back.tried_bytes, s.cluster.gpu_of(share.node).memory_bytes());
+          back.history.tried_bytes =
+              std::min(back.history.tried_bytes, s.cluster.gpu_of(share.node).memory_bytes());
       }
       back.iterations_done += r.below(20);
       back.rows = j.how.rows;

@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "messages/domain/work_kind.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/fits.hpp"
 #include "planners/plans/places.hpp"
@@ -41,7 +42,7 @@ struct scene {
   job_view& add(job_id id, const job_spec& spec) {
     auto& j = waiting[id];
     j.id = id;
-    j.training = is_pipeline_job(spec);
+    j.training = facts_of(spec).pipelines;
     j.spec = std::make_shared<job_spec>(spec);
     j.submitted_s = double(id);
     planning_budget budget;

@@ -7,6 +7,7 @@
 
 #include "actors/protocol/launch_environment.hpp"
 #include "messages/domain/stated_length.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/policy/elastic_jobs.hpp"
 
 namespace troupe::actors {
@@ -62,7 +63,8 @@ work_order work_of(const cluster& c, const ledger& book, const training_history&
   w.devices = g.parts[part].devices;
   w.command = spec.command;
   double iteration_s = g.iteration_s, start_s = g.start_s;
-  if (is_program(spec)) {
+  const auto facts = facts_of(spec);
+  if (facts.has_processes) {
     w.environment = launch_environment(c, spec, g, part, local);
     w.environment.push_back(fmt::format("TROUPE_ATTEMPT={}", j.attempts));
     w.environment.push_back(fmt::format("TROUPE_ITERATION={}", j.iterations_done));
@@ -87,7 +89,7 @@ work_order work_of(const cluster& c, const ledger& book, const training_history&
   w.start_s = start_s;
   w.out_of_memory = g.out_of_memory;
   w.serve = spec.serve;
-  if (is_training(spec)) {
+  if (facts.has_stages) {
     w.train.emplace();
     // The trainer is on the first part's node and sets up the others' stages itself: they need no
     // plan.
@@ -113,7 +115,8 @@ std::uint64_t kept_iterations(const cluster& c, const ledger& book, const lease_
                               std::uint64_t reached) {
   const auto& g = l.granted;
   const double every_s = c.settings.checkpoint_s;
-  if (!book.job(g.job)->spec->command.empty() || g.iteration_s <= 0 || every_s <= 0) return 0;
+  if (facts_of(*book.job(g.job)->spec).has_processes || g.iteration_s <= 0 || every_s <= 0)
+    return 0;
   const double worked_s = static_cast<double>(reached) * g.iteration_s;
   return static_cast<std::uint64_t>(std::floor(worked_s / every_s) * every_s / g.iteration_s);
 }

@@ -12,6 +12,7 @@
 #include "messages/base/folds.hpp"
 #include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/fits.hpp"
 #include "planners/plans/places.hpp"
@@ -113,7 +114,7 @@ expected<void> lease_manager::grant(const planners::decision& d) {
                       e.start_s.value_or(c.settings.restart_s),
                       e.out_of_memory,
                       {}};
-  if (is_program(*book.job(*job)->spec))
+  if (facts_of(*book.job(*job)->spec).has_processes)
     entry.port = hosts_.free_port(d.where.front().node, entry.lease);
   for (const auto& share : d.where) {
     entry.parts.push_back({share.node, hosts_.node(share.node).incarnation,
@@ -141,8 +142,9 @@ void lease_manager::preempt(job_id id, end_word why, const std::string& detail,
   const auto* j = records_.book().job(id);
   if (!j || j->state != job_state::running) return;
   const auto usual_s = records_.present_cluster().settings.preempt_grace_s;
-  auto e = make_revocation(j->lease, records_.wall(), why, detail,
-                           is_training(*j->spec) ? grace_s.value_or(usual_s) : 0);
+  auto e = make_revocation(
+      j->lease, records_.wall(), why, detail,
+      facts_of(*j->spec).stops_by == stop_way::halt ? grace_s.value_or(usual_s) : 0);
   e.request = request;
   revoke(std::move(e));
 }
@@ -209,8 +211,9 @@ void lease_manager::revoke(lease_revoked e) {
   // Revoking again for another reason is recorded: a cancelled job must not be queued again.
   if (!l || (l->revoked && l->outcome == e.why)) return;
   const auto& spec = *book.job(l->granted.job)->spec;
-  const double ordered_s = is_program(spec) ? 0 : e.grace_s;
-  if (is_program(spec)) e.grace_s = grace_of(records_.present_cluster(), spec);
+  const bool by_signal = facts_of(spec).stops_by == stop_way::signal;
+  const double ordered_s = by_signal ? 0 : e.grace_s;
+  if (by_signal) e.grace_s = grace_of(records_.present_cluster(), spec);
   if (!records_.record(e)) return;
   // A second revocation, such as a cancellation during a preemption, replaces the first one's
   // grace.
@@ -261,7 +264,7 @@ void lease_manager::on_part_report(node_index n, lease_id id, const node_report&
     report_progress(*l, *it);
     return end_done_members(*l, it->iterations);
   }
-  if (is_serving(*book.job(l->granted.job)->spec)) return end_decoder(*l, part, *it);
+  if (!facts_of(*book.job(l->granted.job)->spec).has_end) return end_decoder(*l, part, *it);
   end_part(make_end(*l, part, *it, !r.lost.empty()));
 }
 
@@ -302,7 +305,7 @@ part_ended lease_manager::make_end(const lease_record& l, std::uint32_t part, co
                {},
                {}};
   e.word = word_beside(outcome, word);
-  if (!is_program(*records_.book().job(l.granted.job)->spec)) return e;
+  if (!facts_of(*records_.book().job(l.granted.job)->spec).has_processes) return e;
   if (!ordered && is_failure(outcome)) {
     e.rank = r.rank;
     const bool several = l.ended.size() > 1 || l.granted.parts.front().devices.size() > 1;
@@ -380,7 +383,7 @@ void lease_manager::on_late_success(node_index n, const part_report& p, std::uin
   const auto* known = book.job_of_lost_lease(p.lease);
   if (!known) return;
   const auto& j = *known;
-  if (is_serving(*j.spec)) return;  // it goes on elsewhere
+  if (!facts_of(*j.spec).has_end) return;  // it goes on elsewhere
   auto& succeeded = late_.try_emplace(p.lease, j.lost_succeeded).first->second;
   for (std::size_t i = 0; i < j.lost_parts.size(); ++i)
     if (j.lost_parts[i].node == n && j.lost_parts[i].incarnation == incarnation)
@@ -400,7 +403,8 @@ void lease_manager::end_part(part_ended e) {
   TROUPE_INVARIANT(l && e.part < l->ended.size() && !l->ended[e.part]);
   const auto job = l->granted.job;
   const auto n = l->granted.parts[e.part].node;
-  if (const auto* j = book.job(job); is_training(*j->spec) && outcome != lease_outcome::succeeded) {
+  if (const auto* j = book.job(job);
+      facts_of(*j->spec).has_stages && outcome != lease_outcome::succeeded) {
     // The iterations of the last checkpoint, without those of earlier leases.
     const auto saved = records_.trainings().saved(job, id);
     e.iterations = saved - std::min(saved, j->iterations_done);
@@ -450,7 +454,7 @@ void lease_manager::settle(job_id id) {
 
 void lease_manager::begin_rank_wait(const lease_record& l) {
   const auto& spec = *records_.book().job(l.granted.job)->spec;
-  if (is_program(spec) && spec.rank_wait_s)
+  if (facts_of(spec).has_processes && spec.rank_wait_s)
     rank_waits_.try_emplace(l.granted.lease, records_.now() + *spec.rank_wait_s);
 }
 

@@ -9,6 +9,7 @@
 #include "actors/control/ledger/bounded_reports.hpp"
 #include "actors/control/ledger/job_progress.hpp"
 #include "messages/base/invariant.hpp"
+#include "messages/domain/work_kind.hpp"
 
 namespace troupe::actors {
 
@@ -59,7 +60,8 @@ void orchestrator_state::resume() {
     // A lease that was being stopped gets its grace once more: how much had passed is unknown.
     // Nodes keep that of programs.
     if (const auto& now_l = *book.lease(id);
-        now_l.revoked && now_l.grace_s > 0 && !is_program(*book.job(l.granted.job)->spec))
+        now_l.revoked && now_l.grace_s > 0 &&
+        facts_of(*book.job(l.granted.job)->spec).stops_by != stop_way::signal)
       p.orders.keep_until(id, p.records.now() + now_l.grace_s);
   }
   p.cluster.stop_unwanted();

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "messages/base/refuse.hpp"
+#include "messages/domain/work_kind.hpp"
 
 namespace troupe::actors {
 
@@ -12,7 +13,7 @@ namespace {
 
 /// The model that a training lends its bubbles to; null: it lends none.
 const served_model_files* lent_model(const job_spec& s) {
-  return is_training(s) && s.pipeline.bubbles ? &s.pipeline.bubbles->model : nullptr;
+  return facts_of(s).has_stages && s.pipeline.bubbles ? &s.pipeline.bubbles->model : nullptr;
 }
 
 std::string weights_of(const served_model_files& m) {

@@ -8,6 +8,7 @@
 
 #include "actors/control/ledger/unions.hpp"
 #include "messages/domain/stated_length.hpp"
+#include "messages/domain/work_kind.hpp"
 
 namespace troupe::actors {
 
@@ -15,7 +16,7 @@ namespace {
 
 /// The job's own limit, or that of the cluster; a decoder runs until it is cancelled.
 std::optional<double> time_limit_s(const cluster& c, const job_spec& spec) {
-  if (is_serving(spec)) return {};
+  if (!facts_of(spec).has_end) return {};
   return spec.time_limit_s ? spec.time_limit_s : c.settings.time_limit_s;
 }
 
@@ -84,8 +85,9 @@ void time_limits::end_long_runs() {
       leases_.end_member(job, end_word::time_limit, text);
       continue;
     }
-    leases_.revoke(make_revocation(id, records_.wall(), end_word::time_limit, text,
-                                   is_training(*j.spec) ? c.settings.preempt_grace_s : 0));
+    leases_.revoke(make_revocation(
+        id, records_.wall(), end_word::time_limit, text,
+        facts_of(*j.spec).stops_by == stop_way::halt ? c.settings.preempt_grace_s : 0));
   }
 }
 

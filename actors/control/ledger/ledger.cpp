@@ -10,6 +10,7 @@
 #include "actors/control/ledger/ends.hpp"
 #include "messages/base/folds.hpp"
 #include "messages/base/invariant.hpp"
+#include "messages/domain/work_kind.hpp"
 
 namespace troupe::actors {
 
@@ -166,7 +167,7 @@ void ledger::begin_attempt(job_id id, const lease_granted& e) {
   ++j.attempts;
   j.tries.push_back({e.lease, mapped(e.parts, &lease_part::node), {}});
   if (j.started_s == 0) j.started_s = e.at_s;
-  if (is_elastic_program(*j.spec) && !j.elastic) {
+  if (facts_of(*j.spec).elastic && !j.elastic) {
     auto& first = j.elastic.emplace();
     first.first_gpus = total_gpus(j.where);
     first.first_tensor_parallel = e.how.tensor_parallel;

@@ -103,13 +103,13 @@ void ledger::raise_memory(job_record& j, const lease_granted& g) const {
     memory = std::min(memory, nodes_.at(part.node).memory_bytes);
     gpus += part.devices.size();
   }
-  j.tried_gpus = static_cast<std::uint32_t>(gpus);
-  j.tried_bytes = memory;
+  j.history.tried_gpus = static_cast<std::uint32_t>(gpus);
+  j.history.tried_bytes = memory;
   constexpr double a_little_more = 1.0001;
   if (g.predicted_bytes > 0 && g.predicted_bytes < memory)
-    j.memory_factor *= a_little_more * memory / g.predicted_bytes;
+    j.history.factor *= a_little_more * memory / g.predicted_bytes;
   else
-    j.bytes_floor = std::max(j.bytes_floor, g.predicted_bytes);
+    j.history.bytes_floor = std::max(j.history.bytes_floor, g.predicted_bytes);
 }
 
 }  // namespace troupe::actors

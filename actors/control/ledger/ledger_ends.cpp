@@ -12,6 +12,7 @@
 #include "messages/admission/measured.hpp"
 #include "messages/base/invariant.hpp"
 #include "messages/domain/stated_length.hpp"
+#include "messages/domain/work_kind.hpp"
 
 // The ledger's part about ends: of parts, leases and jobs, what they count for, and whether the job
 // goes on.
@@ -125,7 +126,7 @@ expected<void> ledger::on(const part_ended& e) {
 /// The iterations of a job that goes on after this lease: what its program has reported as saved,
 /// or what all parts have done.
 std::uint64_t ledger::done_after(const job_record& j, const lease_record& l) {
-  if (is_serving(*j.spec)) return 0;
+  if (!facts_of(*j.spec).has_end) return 0;
   const auto limit = iterations_or(*j.spec, std::numeric_limits<std::uint64_t>::max());
   const auto saved = l.program && l.program->saved ? l.program->saved : l.saved;
   if (saved) return std::min(*saved, limit);
@@ -171,7 +172,7 @@ void ledger::end_attempt(job_record& j, const lease_record& l, attempt_over at) 
   end.ended_s = at.at_s;
   end.gpu_s = at.gpu_s;
   if (l.failed_part) end.node = l.granted.parts[*l.failed_part].node;
-  if (is_program(*j.spec) && is_failure(l.outcome) && l.failed_part)
+  if (facts_of(*j.spec).has_processes && is_failure(l.outcome) && l.failed_part)
     end.rank = l.rank ? l.rank : only_rank_of(l.granted.parts, *l.failed_part);
   end.exit_code = l.exit_code;
   j.tries.replace_back(std::move(attempt));
@@ -186,15 +187,15 @@ void ledger::close_job(job_record j, lease_record l, attempt_over at, std::uint6
   j.exit_code = l.exit_code;
   j.detail = l.detail;
   end_attempt(j, l, at);
-  if (is_program(*j.spec) && is_failure(l.outcome)) j.failed_rank = l.failed_part;
+  if (facts_of(*j.spec).has_processes && is_failure(l.outcome)) j.failed_rank = l.failed_part;
   // Predictions and measurements of every attempt that has both.
   if (!merged && (ran_out || l.peak_bytes > 0))
     j.memory.push_back({l.granted.how, l.granted.predicted_bytes, l.peak_bytes, ran_out});
   if (ran_out) {
-    ++j.out_of_memory;
+    ++j.history.out_of_memory;
     // The memory of several jobs says nothing of one.
     if (merged)
-      j.alone = true;
+      j.history.alone = true;
     else
       raise_memory(j, l.granted);
   }
@@ -202,7 +203,7 @@ void ledger::close_job(job_record j, lease_record l, attempt_over at, std::uint6
     add_attempt(*j.elastic, *j.spec, l, gpu_type_of(l.granted), at.at_s,
                 goes_on(l.outcome) ? done : std::max(done, j.iterations_done));
   // A decoder is started again even if it fails: it has no result that the failure would be.
-  const bool falls = is_serving(*j.spec) && l.outcome == lease_outcome::failed;
+  const bool falls = facts_of(*j.spec).restarts_after_failure && l.outcome == lease_outcome::failed;
   if (goes_on(l.outcome) || falls || is_repeated(j, l)) {
     const auto before = std::exchange(j.iterations_done, done);
     j.state = job_state::waiting;
@@ -239,11 +240,10 @@ bool ledger::is_repeated(const job_record& j, const lease_record& l) {
 /// not go on; empty: it does, perhaps after a while. `saved`: it has newly saved iterations.
 std::string ledger::count_end(job_record& j, const lease_record& l, double at_s, bool saved) {
   const auto& spec = *j.spec;
-  const bool serves = is_serving(spec);
+  const auto work = facts_of(spec);
   const double ran_s = at_s - l.granted.at_s;
   if (saved) j.retried = 0;
-  const bool progress =
-      serves ? ran_s >= decoder_proof_s : saved || (is_program(spec) && ran_s >= program_proof_s);
+  const bool progress = saved || ran_s >= work.proof_s;
   if (progress) j.losses = 0;
   if (is_repeated(j, l)) {
     const auto rule = *retry_rule_of(spec);
@@ -257,17 +257,19 @@ std::string ledger::count_end(job_record& j, const lease_record& l, double at_s,
     return {};
   }
   const bool by_node = l.outcome == lease_outcome::lost && blame_of(l.word) == blame::node;
-  const bool falls = serves && l.outcome == lease_outcome::failed;
+  const bool falls = work.restarts_after_failure && l.outcome == lease_outcome::failed;
   if (progress || !(by_node || falls)) return {};
   // The job itself may be what takes its nodes down.
   if (++j.losses > spec.max_restarts)
-    return fmt::format(
-        "{} in {} consecutive attempts {} (max_restarts {})",
-        serves                            ? "its decoder failed, or lost its node,"
-        : l.word == end_word::not_started ? "did not start, or lost its node,"
-                                          : "lost its node",
-        j.losses, serves ? fmt::format("of less than {:g} s", decoder_proof_s) : "without progress",
-        spec.max_restarts);
+    return fmt::format("{} in {} consecutive attempts {} (max_restarts {})",
+                       work.restarts_after_failure       ? "its decoder failed, or lost its node,"
+                       : l.word == end_word::not_started ? "did not start, or lost its node,"
+                                                         : "lost its node",
+                       j.losses,
+                       work.restarts_after_failure
+                           ? fmt::format("of less than {:g} s", work.proof_s)
+                           : "without progress",
+                       spec.max_restarts);
   // Once may be bad luck: another program had the port by then.
   if (l.word == end_word::not_started && j.losses > 1)
     j.not_before_s = at_s + backoff_s(not_started_rule(), j.losses - 1, j.id);

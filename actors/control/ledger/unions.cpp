@@ -24,7 +24,7 @@ std::vector<member_work> work_left(const std::vector<const job_record*>& members
 
 expected<void> may_run_as_one(const std::vector<const job_record*>& members, merge_kind kind) {
   const auto jobs = mapped(members, [](const job_record* j) {
-    return planners::merge_job_of(j->id, *j->spec, j->owner, j->alone);
+    return planners::merge_job_of(j->id, *j->spec, j->owner, j->history.alone);
   });
   for (std::size_t b = 0; b < jobs.size(); ++b) {
     if (jobs[b].kind != kind)

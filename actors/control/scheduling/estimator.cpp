@@ -8,6 +8,7 @@
 
 #include "messages/base/refuse.hpp"
 #include "messages/codec/codec.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/policy/bound_warning.hpp"
 #include "planners/policy/placement.hpp"
 
@@ -21,12 +22,12 @@ constexpr double time_limit_s = 5;  // of the plans of one job, where time is no
 /// a job.
 std::string key_of(job_spec spec, bool by_request) {
   spec.name.clear();
-  if (!spec.command.empty()) spec.command = {"a program"};  // which one does not matter
+  if (facts_of(spec).has_processes) spec.command = {"a program"};  // which one does not matter
   spec.environment.clear();
   spec.working_directory.clear();
   spec.dataset_card.clear();
   spec.priority = 0;
-  if (!by_request && !has_exact_gpus(spec)) spec.gpus = 0, spec.gpu_type.clear();
+  if (!by_request && !facts_of(spec).exact_gpus) spec.gpus = 0, spec.gpu_type.clear();
   // Only with a deadline or budget do the plans depend on the amount of work.
   if (!spec.deadline_s && !spec.budget && !spec.slo_s) spec.iterations = 0;
   const auto bytes = encode(journal_entry{job_accepted{0, 0, 0, std::move(spec), {}}});
@@ -37,8 +38,8 @@ std::string key_of(job_spec spec, bool by_request) {
 std::uint64_t effort_of(const job_spec& spec) {
   const auto& m = spec.model;
   const std::uint64_t parts = m.operators.empty() ? m.layers : m.operators.size();
-  return planners::is_pipeline_job(spec) ? 1000 + parts * std::max(1u, spec.pipeline.stages)
-                                         : parts / 1000;
+  return facts_of(spec).pipelines ? 1000 + parts * std::max(1u, spec.pipeline.stages)
+                                  : parts / 1000;
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "actors/control/scheduling/slow_decisions.hpp"
 #include "actors/protocol/messenger.hpp"
 #include "messages/base/find_in.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/policy/elastic_jobs.hpp"
 #include "planners/policy/move.hpp"
 #include "planners/policy/placement.hpp"
@@ -109,7 +110,7 @@ void scheduler_state::on_job_changed(job_id id, const job_record* before) {
 
 void scheduler_state::on(const plans_reply& p) {
   const auto* j = book().job(p.job);
-  if (!j || is_final(j->state) || p.memory_factor != j->memory_factor) return;
+  if (!j || is_final(j->state) || p.memory_factor != j->history.factor) return;
   // The estimator plans for the cluster that it knows. Its plans are for another one, so it is
   // asked again.
   if (p.cluster != cluster().version) {  // it was asked just before the cluster changed
@@ -142,9 +143,9 @@ void scheduler_state::on(const job_progress& p) {
 
 /// At most one request for each job and memory factor is under way.
 void scheduler_state::want_plans(const job_record& j) {
-  if (auto it = wanted_.find(j.id); it != wanted_.end() && it->second == j.memory_factor) return;
-  wanted_[j.id] = j.memory_factor;
-  self_->send(estimator_, plans_request{j.id, j.spec, j.memory_factor, scheduler_actor{self_}});
+  if (auto it = wanted_.find(j.id); it != wanted_.end() && it->second == j.history.factor) return;
+  wanted_[j.id] = j.history.factor;
+  self_->send(estimator_, plans_request{j.id, j.spec, j.history.factor, scheduler_actor{self_}});
 }
 
 /// A union is never planned: what it runs was decided for its members.
@@ -165,7 +166,7 @@ void scheduler_state::update_union(const job_record& j) {
 void scheduler_state::update_views(const job_record& j) {
   // Policies do not see a job without plans.
   const auto* plans = find_in(plans_, j.id);
-  const bool known = plans && plans->memory_factor == j.memory_factor;
+  const bool known = plans && plans->memory_factor == j.history.factor;
   if (!known && !is_final(j.state)) want_plans(j);
   const bool held = j.suspended || waits_for_retry(j);
   if (j.state == job_state::running || is_final(j.state) || held) pending_.remove(j.id);
@@ -424,7 +425,7 @@ bool scheduler_state::make_moves() {
   for (auto& w : std::exchange(move_requests_, {})) {
     const auto& m = w.move;
     const auto* running = find_in(running_, m.job);
-    const bool elastic = running && is_elastic_program(*running->spec);
+    const bool elastic = running && facts_of(*running->spec).elastic;
     if (!running || !(running->training || elastic) || proposed_moves_.contains(m.job)) {
       reply_to_move(w, refuse(why_immovable(book(), m.job)));
       continue;
@@ -473,7 +474,7 @@ policy_view scheduler_state::on(const why_waiting& m) {
   const auto now = policy_snapshot();
   policy_view result{{}, std::make_shared<const planners::idle_index>(now.idle)};
   const auto* known = find_in(plans_, m.job);
-  const bool planned = known && known->memory_factor == j->memory_factor;
+  const bool planned = known && known->memory_factor == j->history.factor;
   if (j->state != job_state::waiting || j->suspended || starting_ || !planned) return result;
   result.why_waiting = faults_.sentence();
   if (result.why_waiting.empty())

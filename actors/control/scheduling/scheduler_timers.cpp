@@ -3,6 +3,7 @@
 
 #include "actors/control/scheduling/scheduler.hpp"
 #include "messages/base/find_in.hpp"
+#include "messages/domain/work_kind.hpp"
 
 // The scheduler's parts about time, which are its rounds and jobs that wait before their next
 // attempt, and about what a policy is shown.
@@ -71,7 +72,7 @@ void scheduler_state::note_kind(job_id id) {
   };
   const auto is_other = [&](const planners::job_views& views) {
     const auto* v = find_in(views, id);
-    return v && (is_program(*v->spec) || is_serving(*v->spec) || !is_placed(*v));
+    return v && (facts_of(*v->spec).has_own_rules || !is_placed(*v));
   };
   if (is_other(waiting_) || is_other(running_) || is_other(moving_))
     not_plain_.insert(id);

@@ -27,7 +27,7 @@ double duration_s(const job_record& j, const known_plans& plans) {
 }
 
 planners::merge_job merge_job_of(const job_record& j, const known_plans& plans) {
-  auto m = planners::merge_job_of(j.id, *j.spec, j.owner, j.alone);
+  auto m = planners::merge_job_of(j.id, *j.spec, j.owner, j.history.alone);
   m.duration_s = duration_s(j, plans);
   return m;
 }

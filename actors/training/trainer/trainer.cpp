@@ -13,6 +13,7 @@
 #include "actors/training/trainer/resume_events.hpp"
 #include "gpu/model/checkpoint.hpp"
 #include "gpu/model/checkpoint_fence.hpp"
+#include "messages/domain/work_kind.hpp"
 
 namespace troupe::actors {
 
@@ -284,7 +285,7 @@ void trainer_state::complete(const iteration_record& r) {
   // Consecutive iterations overlap: each counts from the end of the one before, except for slot
   // jobs, which study single iterations.
   const double begin_s = std::clamp(last_end_s_, r.begin_s, r.end_s);
-  if (!o_.order.spec.slots) record.begin_s = begin_s;
+  if (facts_of(o_.order.spec).has_model) record.begin_s = begin_s;
   iterations_s_ += r.end_s - begin_s;
   last_end_s_ = r.end_s;
   record.begin_s += wall_ahead_s_;

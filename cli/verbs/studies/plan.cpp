@@ -21,6 +21,7 @@
 #include "formats/parse/reader.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/domain/device_kind.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/devices/guesses.hpp"
 #include "planners/plans/bounds.hpp"
@@ -94,7 +95,7 @@ answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
   view.training = planners::runs_as_pipelines(job, &a.plans);
   view.spec = std::make_shared<const job_spec>(job);
   view.plans = std::make_shared<const std::vector<plan>>(a.plans);
-  if (is_elastic_program(job)) {
+  if (facts_of(job).elastic) {
     view.plans = planners::plans_of_elastic(c, view);
     if (!a.plans.empty() && view.plans->empty())
       a.why =
@@ -114,7 +115,7 @@ answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
     if (d.what != planners::decision::kind::start) continue;
     a.how = d.how;
     a.where = d.where;
-    if (is_serving(job)) {  // it has no iterations to evaluate
+    if (!facts_of(job).has_end) {  // it has no iterations to evaluate
       a.estimate.cost_per_hour = price_per_hour(c, d.where.front().node);
       a.chosen = 0;
       continue;
@@ -124,7 +125,7 @@ answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
                            d.how.gpus() <= max_simulated_gpus ? planners::fidelity::simulated
                                                               : planners::fidelity::closed);
     if (e) a.estimate = *e;
-    if (e && is_elastic_program(job)) {
+    if (e && facts_of(job).elastic) {
       a.estimate.iteration_s =
           planners::estimate_start(c, alone.at(the_job), d.how, d.where).iteration_s;
       a.estimate.samples_per_s = job.global_batch / a.estimate.iteration_s;
@@ -180,8 +181,8 @@ json plan_document(const cluster& c, const job_spec& job, const plan& p) {
 
 /// The speeds by which the plans shown are ranked.
 std::vector<std::string> guesses_of(const cluster& c, const job_spec& job, const answer& a) {
-  return is_serving(job) ? std::vector<std::string>{}
-                         : planners::guesses_of(c, job, a.plans, a.where);
+  return !facts_of(job).has_end ? std::vector<std::string>{}
+                                : planners::guesses_of(c, job, a.plans, a.where);
 }
 
 /// A decoder's memory by purpose, in bytes.
@@ -194,7 +195,7 @@ json decoder_document(const job_spec& job, const answer& a) {
 }
 
 json estimate_document(const cluster& c, const job_spec& job, const answer& a) {
-  if (is_serving(job)) return decoder_document(job, a);
+  if (!facts_of(job).has_end) return decoder_document(job, a);
   const auto& e = a.estimate;
   return {{"from", origin_of(c, job, a)},     {"compute_s", e.compute_s},
           {"tensor_s", e.tensor_s},           {"data_s", e.data_s},
@@ -227,7 +228,8 @@ json document(const cluster& c, const job_spec& job, const std::string& policy, 
 /// A variant of Crius chooses from Cells.
 // Programs, slots jobs and decoders have no chain of operators to cut.
 bool has_cells(const std::string& policy, const job_spec& job) {
-  return policy.starts_with("crius") && job.command.empty() && !job.slots && !job.serve;
+  const auto work = facts_of(job);
+  return policy.starts_with("crius") && !work.brings_layout && work.has_model && work.has_end;
 }
 
 std::string table_of(const cluster& c, const answer& a, std::size_t max, bool known_memory) {
@@ -315,7 +317,7 @@ class plan_verb final : public verb {
 
     // Espresso buys GPUs instead of dividing those that there are, so its answer has other figures:
     // cost, time, and the bound of the search.
-    if ((*policy)->name() == "espresso" && !is_serving(job)) return provision(out, *c, job);
+    if ((*policy)->name() == "espresso" && facts_of(job).has_end) return provision(out, *c, job);
     if (no_pruning_ || exhaustive_ || closed_form_ || spot_ || explain_ratios_ ||
         !pareto_.empty() || !sweep_s_.empty())
       return out.bad(
@@ -363,7 +365,7 @@ class plan_verb final : public verb {
     return refuse(reason::kind::invalid,
                   "several jobs, --idle, --lut and --paper are for jobs that titan places; found "
                   "'{}', which {}, expected simulated work or programs",
-                  other->name, is_serving(*other) ? "serves a model" : "runs as a pipeline");
+                  other->name, !facts_of(*other).has_end ? "serves a model" : "runs as a pipeline");
   }
 
   /// The one decision of titan about all jobs.
@@ -422,7 +424,7 @@ class plan_verb final : public verb {
   void show(const output& out, const cluster& c, const job_spec& job, const std::string& policy,
             const answer& a) const {
     if (a.plans.empty() && a.where.empty()) return;  // the reason is the whole answer
-    if (is_serving(job)) return show_decoder(out, c, job, a);
+    if (!facts_of(job).has_end) return show_decoder(out, c, job, a);
     if (job.assumed_model)
       out.line("{} on {} under {}", job.name, c.name, policy);
     else
@@ -430,7 +432,8 @@ class plan_verb final : public verb {
                c.name, policy);
     const auto max = all_ ? a.plans.size() : rows_for_people;
     if (has_cells(policy, job)) out.text("\n" + cells_table(c, job));
-    if (!a.plans.empty()) out.text("\n" + table_of(c, a, max, has_known_memory(job)) + "\n");
+    if (!a.plans.empty())
+      out.text("\n" + table_of(c, a, max, facts_of(job).has_known_memory) + "\n");
     if (a.plans.size() > max) out.line("{} more plans (--all shows them)\n", a.plans.size() - max);
     if (!a.warning.empty()) out.line("Warning: {}.", a.warning);
     for (const auto& guess : guesses_of(c, job, a)) out.line("Note: {}.", guess);

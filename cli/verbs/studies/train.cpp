@@ -25,6 +25,7 @@
 #include "messages/base/refuse.hpp"
 #include "messages/domain/device_kind.hpp"
 #include "messages/domain/schedules.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "runtime/host/realtime.hpp"
 #include "runtime/host/stopwatch.hpp"
 #include "runtime/host/wait.hpp"
@@ -143,7 +144,7 @@ class train_verb final : public verb {
     for (const auto& file : files_) {
       auto job = load_job(out, file);
       if (!job) return job;
-      if (!is_training(*job))
+      if (!facts_of(*job).has_stages)
         return refuse(reason::kind::invalid, "{}: has neither `train:` nor `slots:`", file);
       members_.push_back(std::move(*job));
     }

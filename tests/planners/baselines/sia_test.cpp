@@ -302,6 +302,6 @@ TEST_CASE("Sia gives up a job that not even the GPUs of several pools can hold")
   scene_of_policies::played_policy failed{enough, "sia"};
   auto& j = failed.s.add(1, job);
   CHECK(failed.decide().at(0).what == decision::kind::start);
-  j.bytes_floor = 39.9e9;
+  j.history.bytes_floor = 39.9e9;
   CHECK(failed.decide().at(0).what == decision::kind::give_up);
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "harness/facts.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/plans/exact_gpus.hpp"
 #include "planners/plans/fits.hpp"
 #include "planners/plans/places.hpp"
@@ -244,7 +245,7 @@ TEST_CASE("every policy's own decisions give programs their numbers beside other
         for (int round = 0; round < 3; ++round) {
           random_source random{seed};
           carry_out(s, p->decide(s.view(), random));  // requires within_bounds() of each start
-          for (const auto& [id, j] : s.running) ran += has_exact_gpus(*j.spec);
+          for (const auto& [id, j] : s.running) ran += facts_of(*j.spec).exact_gpus;
           if (s.running.empty()) continue;
           const auto ended = s.running.begin()->first;
           for (const auto& share : s.running.at(ended).where)

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "harness/facts.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/plans/exact_gpus.hpp"
 #include "planners/plans/places.hpp"
 #include "planners/plans/shortage.hpp"
@@ -212,7 +213,7 @@ TEST_CASE("no policy starts anything over datacenters without a link, on random 
       s.by = by.get();
       for (job_id id = 1; id <= 8; ++id) {
         auto job = r.chance(0.2) ? variety::some_training(r) : variety::some_program(r, c);
-        if (r.chance(0.5) && !is_pipeline_job(job)) {
+        if (r.chance(0.5) && !facts_of(job).pipelines) {
           job.command = {"train"};
           job.exact_gpus = r.chance(0.7);
           if (job.exact_gpus) job.gpus = 1 + std::uint32_t(r.below(12));

@@ -54,11 +54,12 @@ TEST_CASE(
             if (r.chance(0.2)) spec.gpu_type = s.cluster.gpus[r.below(s.cluster.gpus.size())].name;
             auto& j = s.add(next++, spec);
             if (r.chance(0.1)) {
-              j.out_of_memory = 1 + std::uint32_t(r.below(3));
-              j.bytes_floor = 10e9;
+              j.history.out_of_memory = 1 + std::uint32_t(r.below(3));
+              j.history.bytes_floor = 10e9;
               if (r.chance(0.7)) {
-                j.tried_gpus = 1u << r.below(4);
-                j.tried_bytes = s.cluster.gpus[r.below(s.cluster.gpus.size())].memory_bytes();
+                j.history.tried_gpus = 1u << r.below(4);
+                j.history.tried_bytes =
+                    s.cluster.gpus[r.below(s.cluster.gpus.size())].memory_bytes();
               }
             }
           }
@@ -132,11 +133,11 @@ TEST_CASE("after an out-of-memory Frenzy takes the next larger plan, and gives u
   REQUIRE(first.size() == 1);
   double max = 0;
   for (const auto& x : *j.plans) max = std::max(max, x.bytes_per_gpu);
-  j.bytes_floor = max - 1;
+  j.history.bytes_floor = max - 1;
   const auto second = p->decide(s.view(), r);
   REQUIRE(second.size() == 1);
   CHECK(second[0].how.bytes_per_gpu == max);
-  j.bytes_floor = max;
+  j.history.bytes_floor = max;
   const auto third = p->decide(s.view(), r);
   REQUIRE(third.size() == 1);
   CHECK(third[0].what == decision::kind::give_up);
@@ -165,9 +166,9 @@ struct retried_job {
     return d[0].where;
   }
   void ran_out(std::uint32_t gpus, double memory_gb) {
-    ++job().out_of_memory;
-    job().tried_gpus = gpus;
-    job().tried_bytes = memory_gb * 1e9;
+    ++job().history.out_of_memory;
+    job().history.tried_gpus = gpus;
+    job().history.tried_bytes = memory_gb * 1e9;
   }
   /// Starts, and runs out of memory there.
   allocation fails() {
@@ -276,12 +277,12 @@ TEST_CASE("opportunistic asks for larger GPUs only where the job allows them") {
 
 TEST_CASE("opportunistic doubles the count if nobody wrote down what the last attempt had") {
   retried_job j{three_sizes(), sample::job(sample::gpt2_7b, 2)};
-  j.job().out_of_memory = 1;
+  j.job().history.out_of_memory = 1;
   CHECK(j.starts() == allocation{{1, 2}});
   CHECK(troupe::test::has_facts(j.why(), {"2 GPUs", "1 requested", "1 times"}));
-  j.job().out_of_memory = 4;  // 8 did not do
+  j.job().history.out_of_memory = 4;  // 8 did not do
   CHECK(total_gpus(j.starts()) == 14);
-  j.job().out_of_memory = 5;
+  j.job().history.out_of_memory = 5;
   CHECK(troupe::test::has_facts(j.given_up(), {"out of memory", "14 GPUs"}));
 }
 

@@ -162,8 +162,8 @@ TEST_CASE("a decoder that ran out of memory where it fit by the prediction is gi
   scene s{four_types()};
   s.by = p.get();
   auto& j = s.add(1, decoder(1));
-  j.out_of_memory = 1;
-  j.bytes_floor = j.plans->front().bytes_per_gpu;
+  j.history.out_of_memory = 1;
+  j.history.bytes_floor = j.plans->front().bytes_per_gpu;
   const auto d = decide(*p, s);
   REQUIRE(d.size() == 1);
   CHECK(d[0].what == decision::kind::give_up);
