@@ -30,11 +30,9 @@
 #include "planners/policy/estimate.hpp"
 #include "planners/policy/placement.hpp"
 #include "planners/policy/policy.hpp"
-#include "planners/policy/with_exact_gpus.hpp"
-#include "planners/policy/with_trainings.hpp"
 #include "planners/search/selection_table.hpp"
 #include "planners/serving/decoder_memory.hpp"
-#include "planners/serving/with_serving.hpp"
+#include "planners/serving/scheduled_policy.hpp"
 
 namespace troupe::cli {
 
@@ -324,10 +322,7 @@ class plan_verb final : public verb {
     if (auto titan = planners::titan_variant((*policy)->name());
         titan && std::ranges::all_of(*jobs, is_placed_by_titan))
       return tune(out, *c, *jobs, std::move(*titan), *catalogue);
-    const auto a =
-        ask(*c, job,
-            // The controller's wrappers, but for the reservation, which a single job does not need.
-            *planners::with_serving(planners::with_exact_gpus(planners::with_trainings(*policy))));
+    const auto a = ask(*c, job, *planners::as_scheduled(*policy));
     const std::string name{(*policy)->name()};
     auto made = document(*c, job, name, a);
     if (has_cells(name, job)) made.update(cells_document(*c, job, a.how));
