@@ -72,7 +72,17 @@ class sia : public queue_policy {
   explicit sia(const sia_options& options) : options_{options} {}
 
   std::string_view name() const override { return "sia"; }
-  double round_s() const override { return 60; }
+  policy_traits traits() const override { return {.round_s = 60}; }
+  std::vector<parameter> parameters() override {
+    auto& o = options_;
+    return {{"fairness_power", o.fairness_power, -100, 100},
+            {"unassigned", o.unassigned, 0, 1e6},
+            {"change", o.change, 0, 1e6},
+            {"min_restart_factor", o.min_restart_factor, 0, 1},
+            {"max_waiting", o.max_waiting, 1, 1e6},
+            {"gap", o.gap, 0, 1},
+            {"max_nodes", o.max_nodes, 1, 1e6}};
+  }
 
   std::vector<decision> decide(const snapshot& s, random_source&) const override {
     std::vector<decision> out;

@@ -60,6 +60,7 @@ class verdicts {
 class frenzy : public queue_policy {
  public:
   std::string_view name() const override { return "frenzy"; }
+  policy_traits traits() const override { return {.best_fit = true}; }
 
   std::vector<decision> decide(const snapshot& s, random_source&) const override {
     std::vector<decision> out;

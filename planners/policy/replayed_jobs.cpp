@@ -117,7 +117,11 @@ class replayed_policy final : public wrapped_policy {
   replayed_policy(std::shared_ptr<const policy> inner, std::shared_ptr<const replayed_times> times)
       : wrapped_policy{with_exact_gpus(std::move(inner))}, times_{std::move(times)} {}
 
-  bool plans_by_request() const override { return true; }
+  policy_traits traits() const override {
+    auto t = inner().traits();
+    t.plans_by_request = true;
+    return t;
+  }
 
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {

@@ -122,6 +122,15 @@ class troupe_policy : public queue_policy {
  public:
   explicit troupe_policy(const troupe_options& options) : options_{options} {}
   std::string_view name() const override { return "troupe"; }
+  policy_traits traits() const override { return {.any_parallelism = true}; }
+  std::vector<parameter> parameters() override {
+    auto& o = options_;
+    return {{"price_factor", o.price_factor, 0, 1e6},   {"max_load", o.max_load, 0, 0.999},
+            {"arriving", o.arriving, 0, 1e6},           {"hold_restarts", o.hold_restarts, 0, 1e6},
+            {"min_saving", o.min_saving, 0, 1e6},       {"stop_cost", o.stop_cost, 1, 1e6},
+            {"overdue_times", o.overdue_times, 0, 1e9}, {"settle_starts", o.settle_starts, 0, 1e6},
+            {"settle_step", o.settle_step, 0, 1e6}};
+  }
   /// Trainings may take the GPUs of running jobs that come after them.
   bool places(const job_spec&, bool) const override { return true; }
 
@@ -320,7 +329,7 @@ class troupe_policy : public queue_policy {
     }
   }
 
-  const troupe_options options_;
+  troupe_options options_;
   // Memory of a pure function.
   mutable configuration_cache cache_;
   mutable known_jobs running_, waiting_;

@@ -20,7 +20,7 @@ void scheduler_state::decide_again_in(double seconds) {
 }
 
 void scheduler_state::on(const tick&) {
-  const double round_s = options_.policy->round_s();
+  const double round_s = options_.policy->traits().round_s;
   if (round_s == 0) {
     if (again_at_s_ && *again_at_s_ <= host_.clock->now_s() + timer_rounding_s) again_at_s_.reset();
     return decide_soon();

@@ -227,7 +227,8 @@ std::string job_explainer::waiting_reason(const job_record& j) {
   if (s_.starting) return "nodes to report";
   if (!made->plans || made->plans->empty()) return "no feasible plan";
   if (is_serving(*j.spec)) return "resources";  // it would go before all others
-  const bool by_number = s_.policy.starts_requested_number() && !planners::is_pipeline_job(*j.spec);
+  const bool by_number =
+      s_.policy.traits().starts_requested_number && !planners::is_pipeline_job(*j.spec);
   const auto wanted =
       by_number ? std::min(j.spec->gpus, j.spec->max_gpus.value_or(j.spec->gpus)) : 0;
   const auto can_serve = [&](const planners::idle_index& idle) {
@@ -247,7 +248,7 @@ std::string job_explainer::waiting_reason(const job_record& j) {
   const auto [known, is_new] = word_for_.try_emplace({made->plans.get(), j.bytes_floor}, "");
   if (is_new) known->second = word();
   if (known->second != std::string_view{"priority"} || !is_only_waiting_job()) return known->second;
-  return s_.policy.round_s() > 0 ? "next round" : "resources";
+  return s_.policy.traits().round_s > 0 ? "next round" : "resources";
 }
 
 /// Nobody comes before the only one that waits.
@@ -319,7 +320,7 @@ std::vector<std::string> job_explainer::placement_of(const job_record& j) const 
   if (!note || !placed) return out;
   if (!note->why.empty()) out.push_back(note->why);
   const bool has_rule =
-      s_.policy.name() == "frenzy" && !planners::is_pipeline_job(*j.spec) && !is_serving(*j.spec);
+      s_.policy.traits().best_fit && !planners::is_pipeline_job(*j.spec) && !is_serving(*j.spec);
   const auto* l = s_.state.book.lease_of(j);
   auto why = explain_nodes(s_.cluster, *j.spec, j.how, j.where, *note, has_rule,
                            l ? l->granted.after : std::nullopt);

@@ -254,6 +254,7 @@ class plan_verb final : public verb {
     app.add_option("--cluster", cluster_, "Cluster file")->required();
     app.add_option("--policy", policy_, "Scheduling policy: " + known_policies())
         ->capture_default_str();
+    add_policy_option(app, settings_);
     app.add_option("--objective", objective_, "Rank plans by: efficient, fastest, cheapest")
         ->check(CLI::IsMember({"efficient", "fastest", "cheapest"}));
     app.add_option("--profile", profile_,
@@ -300,7 +301,7 @@ class plan_verb final : public verb {
   }
 
   int run(output& out) override {
-    const auto policy = find_policy(policy_);
+    const auto policy = find_policy(policy_, {settings_, cluster_, {}, {}});
     if (!policy) return out.bad(policy.error());
     auto c = formats::load_cluster(cluster_);
     if (!c) return out.bad(c.error());
@@ -319,7 +320,7 @@ class plan_verb final : public verb {
       return out.bad(
           "--no-pruning, --exhaustive, --closed-form, --spot, --pareto, --sweep-slo and "
           "--explain-cmr need --policy espresso");
-    if (auto titan = planners::titan_variant((*policy)->name());
+    if (auto titan = planners::titan_options_of(**policy);
         titan && std::ranges::all_of(*jobs, is_placed_by_titan))
       return tune(out, *c, *jobs, std::move(*titan), *catalogue);
     const auto a = ask(*c, job, *planners::as_scheduled(*policy));
@@ -348,7 +349,7 @@ class plan_verb final : public verb {
   expected<void> check_titan_options(const planners::policy& p,
                                      std::span<const job_spec> jobs) const {
     if (jobs.size() == 1 && !idle_ && !paper_ && lut_.empty()) return {};
-    if (!planners::titan_variant(p.name()))
+    if (!planners::titan_options_of(p))
       return refuse(reason::kind::invalid,
                     "several jobs, --idle, --lut and --paper are for the policies of titan; found "
                     "{}, expected titan, titan-no-merger or titan-no-switch",
@@ -467,7 +468,7 @@ class plan_verb final : public verb {
              c.gpu_of(n).name, a.estimate.cost_per_hour);
   }
 
-  std::vector<std::string> files_;
+  std::vector<std::string> files_, settings_;
   std::string lut_;
   std::optional<std::uint32_t> idle_;
   std::string cluster_, policy_ = default_policy, objective_, profile_, placer_ = "exact";

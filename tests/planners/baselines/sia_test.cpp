@@ -122,7 +122,7 @@ TEST_CASE("Sia starts a job at its smallest count and at most doubles it per rou
   scene s(c);
   s.waiting[1] = waiting_job(1, sample::job(sample::gpt2_small, 16));
   const auto p = make_policy("sia");
-  CHECK(p->round_s() == 60);
+  CHECK(p->traits().round_s == 60);
   random_source r(1);
   auto d = p->decide(s.view(), r);
   REQUIRE(d.size() == 1);

@@ -63,7 +63,7 @@ allocation place_of(const policy& by, const cluster& c, const job_spec& spec) {
   s.by = &by;
   s.add(1, spec).submitted_s = s.now_s;
   for (random_source r{1}; !s.waiting.empty() && s.now_s < 5000 + 1800;
-       s.now_s += std::max(60.0, by.round_s())) {
+       s.now_s += std::max(60.0, by.traits().round_s)) {
     const auto decisions = by.decide(s.view(), r);
     carry_out(s, decisions);
   }

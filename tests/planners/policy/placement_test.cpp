@@ -49,7 +49,7 @@ std::vector<decision> decided(const scene& s, std::string_view name = "frenzy") 
 
 /// Not by its plans, as most policies.
 bool places_trainings(std::string_view name) {
-  return make_policy(name)->plans_by_request() && name != "fcfs" && name != "opportunistic";
+  return make_policy(name)->traits().plans_by_request && name != "fcfs" && name != "opportunistic";
 }
 
 }  // namespace

@@ -292,7 +292,7 @@ TEST_CASE("fcfs and opportunistic have no plans for more GPUs than the cluster h
   for (const auto* name : {"fcfs", "opportunistic"}) {
     INFO(name);
     const auto p = make_policy(name);
-    CHECK(p->plans_by_request());
+    CHECK(p->traits().plans_by_request);
     planning_budget budget;
     const auto plans = p->plans_of(c, job, budget);
     REQUIRE_FALSE(plans);

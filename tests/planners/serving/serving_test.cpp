@@ -177,8 +177,8 @@ TEST_CASE(
       const std::shared_ptr<const policy> alone{make_policy(name)};
       const auto p = with_serving(alone);
       CHECK(p->name() == name);
-      CHECK(p->round_s() == alone->round_s());
-      CHECK(p->plans_by_request() == alone->plans_by_request());
+      CHECK(p->traits().round_s == alone->traits().round_s);
+      CHECK(p->traits().plans_by_request == alone->traits().plans_by_request);
       std::size_t started = 0, others = 0;
       for (std::uint64_t seed = 1; seed <= 12; ++seed) {
         CAPTURE(seed);
