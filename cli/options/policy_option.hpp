@@ -21,8 +21,8 @@ inline constexpr const char* default_policy = "troupe";
 /// "frenzy, opportunistic, ..., or a plug-in file": for help texts.
 std::string known_policies();
 
-/// What is set of the policies that a verb finds. Of several values of a parameter the last counts:
-/// those of `usual`, of the cluster file, of the words.
+/// The settings of the policies that a verb finds. The last value of a parameter counts: `usual`,
+/// the cluster file's, then those of the words.
 struct policy_setup {
   std::vector<std::string> words{};  // of --policy-option
   std::string cluster_file{};        // with `policy_options:`; empty: none

@@ -37,7 +37,7 @@ struct comparison {
   /// By name, for policies that plan no pipelines of their own: the results with them. Empty: not
   /// asked.
   std::map<std::string, studies::policy_result> with_pipelines{};
-  /// Of the programs that the policies solve (studies::noted_in); null: none.
+  /// Gets the programs that the policies solve (studies::noted_in); null: nothing does.
   std::shared_ptr<studies::solve_log> log{};
   std::vector<studies::solve_log> solved{};  // per result
   /// The policy whose jobs those of the others are compared with; empty: none.

@@ -62,7 +62,7 @@ std::string why_not_merged(const merge_job& a, const merge_job& b, const merge_r
 /// Jaccard's index of two cards: key words of both over key words of either. Precondition: each is
 /// ascending. 0 for two empty cards: nothing is known of them.
 double similarity_of(std::span<const std::string> a, std::span<const std::string> b);
-/// Of the longer duration to the shorter.
+/// The ratio of the longer duration to the shorter.
 double ratio_of(const merge_job& a, const merge_job& b);
 
 }  // namespace troupe::planners

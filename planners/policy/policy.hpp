@@ -11,10 +11,10 @@
 #include "messages/base/random.hpp"
 #include "messages/base/reason.hpp"
 #include "planners/cluster/decision.hpp"
+#include "planners/cluster/parameter.hpp"
 #include "planners/cluster/planning_budget.hpp"
 #include "planners/cluster/snapshot.hpp"
 #include "planners/cluster/unions.hpp"
-#include "planners/policy/parameter.hpp"
 #include "planners/policy/placement.hpp"
 
 namespace troupe::planners {
@@ -48,7 +48,7 @@ struct policy_traits {
   bool uses_measured_rows = false;
 };
 
-/// What a study gives a policy beside its parameters.
+/// Given to a policy by a study, beside its parameters.
 struct policy_inputs {
   std::shared_ptr<const lookup_table> measured{};  // fine-tuning iterations; null: none
   /// Called with each program that it solves: to be solved by the call, which returns the gap of

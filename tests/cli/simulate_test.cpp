@@ -235,7 +235,7 @@ TEST_CASE("a cluster file sets options of policies, and the command line counts 
   CHECK(jct(changed) == jct("", {"sia.change=5"}));
   CHECK(jct(changed) != jct(""));
   CHECK(jct(changed, {"sia.change=0.01"}) == jct(""));
-  // Of policies that do not run, and of plug-ins that are not there.
+  // Options for policies that do not run, and for plug-ins that are not there, change nothing.
   CHECK(run("policy_options:\n  titan: {gap: 0.1}\n  mine: {x: 1}\n").status == 0);
 
   const std::pair<const char*, const char*> cases[] = {

@@ -213,14 +213,14 @@ TEST_CASE("a paper is named by its own verbs, its examples and the list of polic
   CHECK_FALSE(refused("cli/verbs/studies/plan_titan.cpp", include));
   CHECK_FALSE(refused("examples/titan/runs.cpp", include));
   CHECK_FALSE(refused("planners/titan/titan.cpp", include));
-  CHECK_FALSE(refused("actors/a.cpp", "#include \"planners/bubbletea/step_clock.hpp\""));
+  CHECK_FALSE(refused("actors/node/a.cpp", "#include \"planners/bubbletea/step_clock.hpp\""));
 
   CHECK(said("actors/control/status/a.cpp", "bool b = p.name() == \"titan-no-merger\";\n") ==
         "1: names the policy 'titan-no-merger': ask planners::policy_traits\n");
   CHECK(refused("actors/worlds/a.cpp", "auto t = planners::titan_variant(name);"));
   CHECK(refused("planners/policy/a.cpp", "auto p = make_policy(\"frenzy\");"));
   CHECK_FALSE(refused("planners/espresso/a.cpp", "auto p = make_policy(\"frenzy\");"));
-  CHECK_FALSE(refused("actors/a.cpp", "int x;  // as \"frenzy\" does, and titan"));
+  CHECK_FALSE(refused("actors/node/a.cpp", "int x;  // as \"frenzy\" does, and titan"));
   CHECK_FALSE(refused("formats/traces/a.cpp", "if (name == \"titan\") return 1;"));
 
   const auto list = read_source("policies.def", "// TROUPE_POLICY(name)\nTROUPE_POLICY(a_b)\n");
