@@ -103,7 +103,16 @@ class crius final : public policy {
   reason why_waiting(const snapshot& s, job_id job) const override {
     const auto it = s.waiting.find(job);
     if (it == s.waiting.end()) return not_waiting(job);
-    return crius_round{s, o_}.why_waiting(it->second);
+    const auto& j = it->second;
+    if (!has_plans(j)) return why_none(j);
+    const auto* note = s.note_of(job);
+    if (!note) return not_decided_yet();
+    if (note->why) return *note->why;
+    return because(reason::kind::insufficient,
+                   "its smallest Cell needs {} GPUs of one type; {} are idle, and no {} "
+                   "rescalings of running jobs make room at a gain",
+                   static_cast<std::uint32_t>(note->first),
+                   static_cast<std::uint32_t>(note->second), o_.search_depth);
   }
 
  private:

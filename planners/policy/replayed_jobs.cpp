@@ -169,7 +169,10 @@ class replayed_policy final : public wrapped_policy {
     follow(s.cluster, s.waiting, waiting_);
     follow(s.cluster, s.running, running_);
     follow(s.cluster, s.moving, moving_);
-    return {s.now_s, s.cluster, s.idle, waiting_.seen, running_.seen, moving_.seen, s.unusable};
+    snapshot seen{s.now_s,       s.cluster,    s.idle,    waiting_.seen,
+                  running_.seen, moving_.seen, s.unusable};
+    seen.notes = s.notes;
+    return seen;
   }
 
   void follow(const cluster& c, const job_views& now, followed_views& views) const {

@@ -168,6 +168,7 @@ class troupe_policy : public queue_policy {
     start_fixed_trainings(s, trainings, contenders, options_, free, starts);
     const double load = arriving_load(s, pools, cache_, arrivals_);
     auto all = assign(s.cluster, pools, contenders, free, s.now_s, load, options_);
+    note_waiting(s, all, starts.size());
     if (starts.empty() && std::ranges::all_of(all, stays)) return out;  // mostly
     place(s.cluster, pools, std::move(all), std::move(free), out, starts);
     std::ranges::move(starts, std::back_inserter(out));  // after the stops that make room
@@ -192,27 +193,47 @@ class troupe_policy : public queue_policy {
     prepare(s);
     if (is_fixed(s.cluster, j)) return why_training_waits(s, j);
     if (auto never = why_never(j)) return std::move(*never);
-    std::vector<decision> ignored;
-    const auto all = contenders_of(s, ignored);
-    const auto mine = std::ranges::find(all, j.id, [](const contender& x) { return x.job->id; });
-    if (mine == all.end()) return {kind::insufficient, "waits for its turn"};
-    const auto rank = [&](const contender& x) {
+    const auto* note = s.note_of(j.id);
+    if (!note) return not_decided_yet();
+    known_job known{j};
+    return {
+        kind::insufficient,
+        why_behind(s, contender_of(s.at_change(), j, known), static_cast<std::size_t>(note->first),
+                   static_cast<std::size_t>(note->second), settling_for(s, j))};
+  }
+
+  /// How many that will run come before each job that gets nothing, and how many others.
+  void note_waiting(const snapshot& s, const std::vector<assigned>& all,
+                    std::size_t fixed_starts) const {
+    if (!s.notes) return;
+    const auto rank = [&](const assigned& a) {
+      const auto& x = *a.who;
       return std::tuple(-x.job->spec->priority, !is_overdue(x, s.now_s, options_), x.work());
     };
-    const auto before = static_cast<std::size_t>(std::ranges::count_if(
-        all, [&](const auto& x) { return !x.job->where.empty() && rank(x) <= rank(*mine); }));
-    return {kind::insufficient,
-            why_behind(s, *mine, before, s.running.size() - before, settling_for(s, *mine, all))};
+    std::vector<decltype(rank(all.front()))> served;
+    std::size_t running = 0;
+    for (const auto& a : all) {
+      running += a.who->runs();
+      if (a.has_gpus()) served.push_back(rank(a));
+    }
+    std::ranges::sort(served);
+    const auto others = s.running.size() - running + served.size() + fixed_starts;
+    for (const auto& a : all) {
+      if (a.has_gpus()) continue;
+      const auto before =
+          static_cast<std::size_t>(std::ranges::upper_bound(served, rank(a)) - served.begin());
+      s.note(a.who->job->id, wait_code::outranked, static_cast<double>(before),
+             static_cast<double>(others - before));
+    }
   }
 
   /// A job of a higher priority is served before they are.
-  settling_jobs settling_for(const snapshot& s, const contender& mine,
-                             const std::vector<contender>& all) const {
+  settling_jobs settling_for(const snapshot& s, const job_view& mine) const {
     settling_jobs out;
-    for (const auto& x : all) {
-      if (!is_settling(s.cluster, x, s.now_s, options_)) continue;
-      if (x.job->spec->priority < mine.job->spec->priority) continue;
-      const double left_s = settled_s(s.cluster, *x.job, options_) - s.now_s;
+    for (const auto& [id, j] : s.running) {
+      const double left_s = settled_s(s.cluster, j, options_) - s.now_s;
+      if (!may_change(j) || is_fixed(s.cluster, j) || left_s <= 0) continue;
+      if (j.spec->priority < mine.spec->priority) continue;
       out.left_s = out.jobs == 0 ? left_s : std::min(out.left_s, left_s);
       ++out.jobs;
     }

@@ -247,6 +247,7 @@ void scheduler_state::begin_round() {
   }
   const auto s = policy_snapshot();
   if (in_flight_ || (s.waiting.empty() && s.running.empty())) return;
+  notes_.clear();
   const runtime::stopwatch watch;
   const double began_s = host_.clock->now_s();
   auto decisions = ask_policy(s);

@@ -88,6 +88,7 @@ planners::snapshot scheduler_state::policy_snapshot() {
   s.arrivals = arrivals_;
   s.shared_cluster = state_->cluster;
   s.all_plain = not_plain_.empty();
+  s.notes = options_.explains ? &notes_ : nullptr;
   return s;
 }
 

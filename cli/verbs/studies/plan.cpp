@@ -73,6 +73,24 @@ std::optional<reason> too_large(const cluster& c, const job_spec& job, const ans
 /// More take seconds to simulate step by step.
 constexpr std::uint32_t max_simulated_gpus = 2048;
 
+/// The job as the controller's estimator shows it: trainings are marked.
+planners::job_view view_of(const cluster& c, const job_spec& job, answer& a) {
+  planners::job_view view;
+  view.id = the_job;
+  view.training = planners::runs_as_pipelines(job, &a.plans);
+  view.spec = std::make_shared<const job_spec>(job);
+  view.plans = std::make_shared<const std::vector<plan>>(a.plans);
+  if (is_elastic_program(job)) {
+    view.plans = planners::plans_of_elastic(c, view);
+    if (!a.plans.empty() && view.plans->empty())
+      a.why =
+          reason{reason::kind::infeasible, "`elastic` allows none of its plans on this cluster"};
+    a.plans = *view.plans;
+  }
+  if (a.why) view.why = *a.why;
+  return view;
+}
+
 // The same calls as the scheduler's, on a snapshot with one job and an idle cluster, so that the
 // answer is what the controller would do.
 answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
@@ -85,24 +103,11 @@ answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
     a.why = plans.error();
 
   const planners::idle_index idle{c};
-  planners::job_views alone;
-  planners::job_view view;
-  view.id = the_job;
-  // As the controller's estimator marks it: trainings are placed by a policy of their own.
-  view.training = planners::runs_as_pipelines(job, &a.plans);
-  view.spec = std::make_shared<const job_spec>(job);
-  view.plans = std::make_shared<const std::vector<plan>>(a.plans);
-  if (is_elastic_program(job)) {
-    view.plans = planners::plans_of_elastic(c, view);
-    if (!a.plans.empty() && view.plans->empty())
-      a.why =
-          reason{reason::kind::infeasible, "`elastic` allows none of its plans on this cluster"};
-    a.plans = *view.plans;
-  }
-  if (a.why) view.why = *a.why;
+  planners::job_views alone{{the_job, view_of(c, job, a)}};
   a.warning = planners::bound_warning(c, job, a.plans, p);
-  alone.emplace(the_job, std::move(view));
-  const planners::snapshot s{0, c, idle, alone, planners::no_jobs};
+  planners::wait_notes notes;
+  planners::snapshot s{0, c, idle, alone, planners::no_jobs};
+  s.notes = &notes;
 
   // Fixed: the same question has the same answer.
   random_source random{1};

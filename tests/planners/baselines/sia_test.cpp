@@ -249,7 +249,8 @@ TEST_CASE("under Sia a job that no pool can hold gets GPUs of several if few oth
   CHECK(w.gpus(1) == 0);
   CHECK(w.gpus(2) == 8);
   CHECK(w.gpus(3) == 0);
-  CHECK(troupe::test::has_facts(w.by->why_waiting(w.s.view(), 3).text, {"no pool", "8 GPUs"}));
+  CHECK(troupe::test::has_facts(scene_of_policies::why_of(*w.by, w.s, 3).text,
+                                {"no pool", "8 GPUs"}));
   w.s.now_s += 3600;
   CHECK(w.decide().empty());
   // Eight jobs on a GPU each are worth more.
