@@ -38,7 +38,7 @@ class large_variant : public Variant {
       : large_variant{alternative_index<A>(static_cast<Variant*>(nullptr)), &value} {}
 
  private:
-  /// Of the alternative's value, which it moves from.
+  /// Moves from the value, which is of that alternative.
   large_variant(std::size_t index, void* value);
 };
 

@@ -172,9 +172,6 @@ class elasticflow final : public data_parallel_policy {
   elasticflow(std::string name, bool deadlines) : name_{std::move(name)}, deadlines_{deadlines} {}
 
   std::string_view name() const override { return name_; }
-  /// Deadlines come nearer while nothing happens.
-  double round_s() const override { return deadlines_ ? 60 : 0; }
-
   std::vector<decision> decide(const snapshot& s, random_source&) const override {
     std::vector<decision> out;
     const auto pools = pools_of(s.cluster, s.idle);
@@ -190,6 +187,8 @@ class elasticflow final : public data_parallel_policy {
   }
 
  private:
+  /// Deadlines come nearer while nothing happens.
+  double round_s() const override { return deadlines_ ? 60 : 0; }
   std::vector<std::uint32_t> counts_for(const job_spec& job) const override {
     std::vector<std::uint32_t> counts;
     for (std::uint32_t n = 1; n <= std::max(8U, 4 * job.gpus); n *= 2)

@@ -129,8 +129,10 @@ std::optional<decision> start(const cluster& c, const idle_index& all_idle, cons
 class fcfs : public queue_policy {
  public:
   std::string_view name() const override { return "fcfs"; }
-  bool plans_by_request() const override { return true; }  // whether there are any
-  bool starts_requested_number() const override { return true; }
+  /// Whether a job has plans depends on its request.
+  policy_traits traits() const override {
+    return {.plans_by_request = true, .starts_requested_number = true};
+  }
 
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {
@@ -144,17 +146,30 @@ class fcfs : public queue_policy {
     if (s.waiting.empty()) return out;
     const supply all(s.cluster);
     remaining_idle idle{s.idle};
+    const job_view* head = nullptr;  // the first that waits on
+    bool blocked = false;
     for (const auto* j : in_order(s.waiting)) {
+      if (blocked) {
+        s.note(j->id, wait_code::blocked, static_cast<double>(head->id));
+        continue;
+      }
       const auto types = types_for(s.cluster, all, *j);
       if (!types) {
         out.push_back(give_up(j->id, types.error()));
         continue;
       }
       auto d = start(s.cluster, *idle, all, *j, *types);
+      if (!d) {
+        if (!head) head = j;
+        s.note(j->id, head == j ? wait_code::too_few : wait_code::blocked,
+               static_cast<double>(head == j ? request_of(*j->spec).gpus : head->id));
+      }
       // The first job blocks the queue, unless it waits for nodes and not for jobs: the end of none
       // can start it, and the queue would stand still for as long as the nodes are away.
       if (!d && !s.unusable.empty() && !start(s.cluster, usable(s), all, *j, *types)) continue;
-      if (!d) break;
+      if (!d && !s.notes) break;
+      blocked = !d;
+      if (blocked) continue;
       idle.take(d->where);
       out.push_back(std::move(*d));
     }
@@ -175,10 +190,11 @@ class fcfs : public queue_policy {
   }
 
   reason why_waits(const snapshot& s, const job_view& j) const override {
-    const auto* head = in_order(s.waiting).front();
-    if (head->id != j.id) {
-      return because(kind::insufficient, "queued behind job {}, the head of the queue", head->id);
-    }
+    const auto* note = s.note_of(j.id);
+    if (!note) return not_decided_yet();
+    if (note->code == wait_code::blocked)
+      return because(kind::insufficient, "queued behind job {}, the head of the queue",
+                     static_cast<job_id>(note->first));
     const supply all(s.cluster);
     const auto types = types_for(s.cluster, all, j);
     if (!types) return types.error();

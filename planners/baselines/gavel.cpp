@@ -149,14 +149,13 @@ class gavel final : public data_parallel_policy {
       : name_{std::move(name)}, objective_{objective} {}
 
   std::string_view name() const override { return name_; }
-  double round_s() const override { return 360; }
-
   std::vector<decision> decide(const snapshot& s, random_source&) const override {
     if (s.waiting.empty() && s.running.empty()) return {};
     return gavel_round{s, objective_}.decide();
   }
 
  private:
+  double round_s() const override { return 360; }
   std::vector<std::uint32_t> counts_for(const job_spec& job) const override { return {job.gpus}; }
   reason why_behind(const snapshot&, const job_view& j) const override {
     return because(reason::kind::insufficient,

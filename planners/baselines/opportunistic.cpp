@@ -122,8 +122,10 @@ std::uint64_t idle_of(const idle_index& idle, const std::vector<gpu_index>& type
 class opportunistic : public queue_policy {
  public:
   std::string_view name() const override { return "opportunistic"; }
-  bool plans_by_request() const override { return true; }  // whether there are any
-  bool starts_requested_number() const override { return true; }
+  /// Whether a job has plans depends on its request.
+  policy_traits traits() const override {
+    return {.plans_by_request = true, .starts_requested_number = true};
+  }
 
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {

@@ -11,6 +11,7 @@
 #include "messages/domain/tensor_split.hpp"
 #include "messages/domain/work_kind.hpp"
 #include "planners/baselines/sia.hpp"
+#include "planners/cluster/planning_budget.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/model/declared_memory.hpp"
@@ -260,6 +261,7 @@ class writer {
 
 sia_problem make_sia_problem(const snapshot& s, const sia_options& options,
                              std::span<const sia_mixed> granted) {
+  ++searches_made;
   return writer(s, options).write(granted);
 }
 

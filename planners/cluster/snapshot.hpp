@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "messages/base/reason.hpp"
@@ -14,6 +15,7 @@
 #include "messages/domain/memory.hpp"
 #include "messages/domain/plan.hpp"
 #include "planners/cluster/idle_index.hpp"
+#include "planners/cluster/wait_note.hpp"
 
 namespace troupe::planners {
 
@@ -100,6 +102,9 @@ struct snapshot {
   /// No job of the lists, unions aside, is a program or a decoder, or left to others by the policy
   /// (policy::places); false: one may be, and who wants to know looks through the lists.
   bool all_plain = false;
+  /// While a policy decides: gets its notes of waiting jobs; null: nobody asks why they wait. When
+  /// it is asked why: those of its last decision.
+  wait_notes* notes = nullptr;
 
   /// The same at the time of its last change: work left then does not shrink between two changes,
   /// and decisions that depend on it do not either.
@@ -111,9 +116,20 @@ struct snapshot {
   /// The same with other idle GPUs and jobs.
   snapshot with(const idle_index& other_idle, const job_views& other_waiting,
                 const job_views& other_running) const {
-    return {now_s,    cluster,   other_idle, other_waiting, other_running, moving,
-            unusable, changed_s, arrivals,   unions,        shared_cluster};
+    snapshot s{now_s,    cluster,   other_idle, other_waiting, other_running, moving,
+               unusable, changed_s, arrivals,   unions,        shared_cluster};
+    s.notes = notes;
+    return s;
   }
+
+  void note(job_id job, wait_code code, double first = 0, double second = 0) const {
+    if (notes) notes->add({job, code, first, second});
+  }
+  void note(job_id job, reason why) const {
+    if (notes)
+      notes->add({job, wait_code::searched, 0, 0, std::make_shared<const reason>(std::move(why))});
+  }
+  const wait_note* note_of(job_id job) const { return notes ? notes->find(job) : nullptr; }
 };
 
 }  // namespace troupe::planners

@@ -36,7 +36,19 @@ class crius final : public policy {
 
   std::string_view name() const override { return o_.name; }
   /// An integer program over all jobs takes too long to solve at every event.
-  double round_s() const override { return o_.solver ? 300 : 0; }
+  policy_traits traits() const override {
+    return {.round_s = o_.solver ? 300.0 : 0.0, .plans_by_request = true, .any_parallelism = true};
+  }
+
+  std::vector<parameter> parameters() override {
+    return {{"search_depth", o_.search_depth, 0, 100},
+            {"stay_restarts", o_.stay_restarts, 0, 1e6},
+            {"change_cost", o_.change_cost, 0, 1e6},
+            {"max_steps", o_.max_steps, 1, 1e12}};
+  }
+  void use(const policy_inputs& inputs) override {
+    if (inputs.around_solve) o_.solve = around(inputs.around_solve, o_.solve);
+  }
 
   /// When the next of the jobs that must stay may change.
   double decide_again_s(const snapshot& s) const override {
@@ -83,8 +95,6 @@ class crius final : public policy {
     return once;
   }
 
-  bool plans_by_request() const override { return true; }
-
   /// Studies in slots have no model to cut into Cells.
   bool places(const job_spec& job, bool) const override { return facts_of(job).has_model; }
 
@@ -95,7 +105,16 @@ class crius final : public policy {
   reason why_waiting(const snapshot& s, job_id job) const override {
     const auto it = s.waiting.find(job);
     if (it == s.waiting.end()) return not_waiting(job);
-    return crius_round{s, o_}.why_waiting(it->second);
+    const auto& j = it->second;
+    if (!has_plans(j)) return why_none(j);
+    const auto* note = s.note_of(job);
+    if (!note) return not_decided_yet();
+    if (note->why) return *note->why;
+    return because(reason::kind::insufficient,
+                   "its smallest Cell needs {} GPUs of one type; {} are idle, and no {} "
+                   "rescalings of running jobs make room at a gain",
+                   static_cast<std::uint32_t>(note->first),
+                   static_cast<std::uint32_t>(note->second), o_.search_depth);
   }
 
  private:

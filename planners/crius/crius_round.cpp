@@ -9,6 +9,7 @@
 #include "messages/base/folds.hpp"
 #include "messages/base/time.hpp"
 #include "messages/domain/work_kind.hpp"
+#include "planners/cluster/planning_budget.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/crius/cell.hpp"
 #include "planners/plans/bounds.hpp"
@@ -73,6 +74,7 @@ crius_round::crius_round(const snapshot& s, const crius_options& options)
       free_{s.cluster, s.idle},
       idle_(pools_.size()),
       steps_{options.max_steps} {
+  ++searches_made;
   for (std::size_t p = 0; p < pools_.size(); ++p)
     for (const auto n : pools_[p].nodes) idle_[p] += s.idle.idle(n);
   for (const auto& [id, j] : s.running) add_running(j);
@@ -346,21 +348,36 @@ std::vector<decision> crius_round::decide() && {
     for (auto& x : placed_)
       if (x.how && x.job->where.empty() == (what == decision::kind::start))
         out.push_back({what, x.job->id, *x.how, std::move(x.where), {}});
+  note_waiting(out);
   return out;
 }
 
-reason crius_round::why_waiting(const job_view& j) {
-  if (!j.plans || j.plans->empty()) return why_none(j);
-  const auto options = options_of(j);
-  if (options.empty()) return why_none(j);
-  const auto fewest = std::ranges::min(options, {}, [](const option& o) { return o.how->gpus(); });
-  std::uint32_t max = 0;  // of any pool that could hold it
-  for (const auto& o : options)
-    if (o.how->gpus() == fewest.how->gpus()) max = std::max(max, idle_[o.pool]);
-  return {reason::kind::insufficient,
-          fmt::format("its smallest Cell needs {} GPUs of one type; {} are idle, and no {} "
-                      "rescalings of running jobs make room at a gain",
-                      fewest.how->gpus(), max, o_.search_depth)};
+void crius_round::note_waiting(const std::vector<decision>& out) const {
+  if (!s_.notes) return;
+  std::set<job_id> decided;
+  for (const auto& d : out) decided.insert(d.job);
+  std::vector<std::uint32_t> idle;
+  for (const auto& pool : pools_) {
+    auto& sum = idle.emplace_back(0);
+    for (const auto n : pool.nodes) sum += free_.of(n);
+  }
+  auto left = in_order(s_.waiting,
+                       [&](const job_view& j) { return has_model(j) && !decided.contains(j.id); });
+  for (const auto& d : out)
+    if (d.what == decision::kind::stop) left.push_back(&s_.running.at(d.job));
+  for (const auto* j : left) {
+    const auto options = options_of(*j);
+    if (options.empty()) {
+      s_.note(j->id, why_none(*j));
+      continue;
+    }
+    const auto gpus = [](const option& o) { return o.how->gpus(); };
+    const auto fewest = gpus(std::ranges::min(options, {}, gpus));
+    std::uint32_t max = 0;  // of any pool that could hold it
+    for (const auto& o : options)
+      if (gpus(o) == fewest) max = std::max(max, idle[o.pool]);
+    s_.note(j->id, wait_code::too_few, fewest, max);
+  }
 }
 
 double stays_s(const snapshot& s, const crius_options& o, const job_view& running) {

@@ -25,8 +25,6 @@ class crius_round {
   std::vector<decision> decide() &&;
   /// The same by one integer program over all jobs instead of the search, to measure the search by.
   std::vector<decision> solve() &&;
-  /// Why a waiting job still waits, as a sentence for people.
-  reason why_waiting(const job_view& j);
 
  private:
   /// A Cell that a job may have.
@@ -64,6 +62,8 @@ class crius_round {
   std::optional<scheduling_choice> best_choice(const std::vector<option>& arrival);
 
   void schedule_waiting(std::vector<decision>& out);
+  /// Notes the GPUs of each job's smallest Cell, and the idle ones of the pool that has most.
+  void note_waiting(const std::vector<decision>& out) const;
   /// CELLBASEDSCHED for a waiting job. False: it stays pending (PEND).
   bool schedule(const job_view& j, std::vector<option> options);
   /// Opportunistic execution, its second half: suspends jobs that overtook this one.

@@ -69,10 +69,11 @@ checked_policy::checked_policy(std::shared_ptr<const policy> inner, std::string 
     : wrapped_policy{std::move(inner)}, who_{std::move(who)} {
   guarded(who_, [this] {
     name_ = this->inner().name();
-    round_s_ = this->inner().round_s();
+    traits_ = this->inner().traits();
   });
-  if (!std::isfinite(round_s_) || round_s_ < 0)
-    throw policy_failure(fmt::format("{} has an invalid round_s of {} seconds", who_, round_s_));
+  if (!std::isfinite(traits_.round_s) || traits_.round_s < 0)
+    throw policy_failure(
+        fmt::format("{} has an invalid round_s of {} seconds", who_, traits_.round_s));
 }
 
 expected<std::vector<plan>> checked_policy::plans_of(const cluster& c, const job_spec& job,

@@ -6,6 +6,7 @@
 
 #include "messages/base/refuse.hpp"
 #include "messages/domain/work_kind.hpp"
+#include "planners/cluster/planning_budget.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/cost/model_partition.hpp"
@@ -96,8 +97,10 @@ tl::unexpected<reason> too_few_idle(std::uint64_t needed, const plan& best, cons
 ///    in use) could never suffice and nodes have had `lease_s` to appear;
 ///  - otherwise it waits for half of the speed of its best plan, unless nothing else runs.
 /// On a cluster that is too small for the wished shape, fewer pipelines or stages will do.
+/// `lacks`: gets the GPUs that it waits for, if it is for their number.
 expected<placed_plan> place(const snapshot& s, const idle_index& all, const job_view& j,
-                            const job_spec& spec, planning_budget& budget) {
+                            const job_spec& spec, planning_budget& budget,
+                            std::optional<std::uint64_t>& lacks) {
   // A job without a fixed number of GPUs starts at this fraction of its best speed, rather than on
   // the one GPU that another job has just released.
   constexpr double min_share = 0.5;
@@ -114,7 +117,9 @@ expected<placed_plan> place(const snapshot& s, const idle_index& all, const job_
   const auto wanted =
       in_full ? std::uint64_t{wish.stages} * wish.data_parallel * std::max(1U, wish.tensor_parallel)
               : best.gpus();
+  lacks.reset();
   const auto wait = [&](std::uint64_t needed) {
+    lacks = needed;
     return too_few_idle(needed, best, idle, left_out(s.cluster, spec));
   };
   if (idle.total_idle() == 0) return wait(wanted);
@@ -156,10 +161,13 @@ std::optional<placed_plan> place_planned(const snapshot& s, const idle_index& id
 /// If no plan can be placed now: searches over the idle GPUs, and accepts the result unless it is
 /// much worse than the best plan on the whole cluster.
 expected<placed_plan> place_searched(const snapshot& s, const idle_index& all, const job_view& j,
-                                     planning_budget& budget) {
+                                     planning_budget& budget, std::optional<std::uint64_t>& lacks) {
   constexpr double max_score = 2;  // times the best plan's
   const auto& best = j.plans->front();
-  const auto wait = [&] { return too_few_idle(best.gpus(), best, all); };
+  const auto wait = [&] {
+    lacks = best.gpus();
+    return too_few_idle(best.gpus(), best, all);
+  };
   std::optional<idle_index> allowed;
   const auto& idle = allowed_idle(s.cluster, all, *j.spec, allowed);
   if (idle.total_idle() == 0) return wait();
@@ -176,26 +184,26 @@ expected<placed_plan> place_searched(const snapshot& s, const idle_index& all, c
 /// the micro-batch size always, and the number of pipelines unless another is 1.25 times as fast.
 /// A job that ran out of memory is planned as if all jobs took more (with_more_headroom).
 expected<placed_plan> place(const snapshot& s, const idle_index& all, const job_view& j,
-                            planning_budget& budget) {
-  if (!facts_of(*j.spec).pipelines) return place_searched(s, all, j, budget);
+                            planning_budget& budget, std::optional<std::uint64_t>& lacks) {
+  if (!facts_of(*j.spec).pipelines) return place_searched(s, all, j, budget, lacks);
   if (j.history.factor != 1) {
     const auto c = with_more_headroom(s.cluster, j.history.factor);
     auto usual = j;
     usual.history.factor = 1;
-    return place({s.now_s, c, s.idle, s.waiting, s.running, s.moving}, all, usual, budget);
+    return place({s.now_s, c, s.idle, s.waiting, s.running, s.moving}, all, usual, budget, lacks);
   }
   // Another micro-batch size would change the training's results.
   const auto same_rows = with_rows(*j.spec, j.rows);
-  auto placed = place(s, all, j, same_rows, budget);
+  auto placed = place(s, all, j, same_rows, budget, lacks);
   if (!placed && j.rows > 0 && placed.error().code != reason::kind::insufficient)
-    return place(s, all, j, *j.spec, budget);
+    return place(s, all, j, *j.spec, budget, lacks);
   // And another number of pipelines its last digits: to be worth that, it must be much faster.
   constexpr double min_gain = 1.25;
   if (!placed || j.data_parallel == 0 || placed->how.data_parallel == j.data_parallel)
     return placed;
   auto same_sums = same_rows;
   same_sums.pipeline.data_parallel = j.data_parallel;
-  auto same = place(s, all, j, same_sums, budget);
+  auto same = place(s, all, j, same_sums, budget, lacks);
   return same && placed->how.samples_per_s < min_gain * same->how.samples_per_s ? same : placed;
 }
 
@@ -248,6 +256,7 @@ expected<placed_plan> place_in_group(const cluster& c, const idle_index& idle, c
 // idle GPUs; with all of them idle it is for ever.
 expected<placed_plan> place_pipelines(const cluster& c, const idle_index& all, const job_spec& job,
                                       bool as_wished, planning_budget& budget) {
+  ++searches_made;
   std::optional<idle_index> allowed;
   const job_places places{c, job, true};
   if (places.anywhere())
@@ -315,9 +324,16 @@ snapshot start_trainings(const snapshot& s, std::vector<decision>& out,
     // Half of the remaining budget for each, so that a job that is slow to plan leaves some for the
     // others; a decision as a whole stays within its budget.
     planning_budget own{budget.left() / 2};
-    auto placed = place(s, rest, *j, own);
+    std::optional<std::uint64_t> lacks;
+    auto placed = place(s, rest, *j, own, lacks);
     budget.spend(budget.left() / 2 - own.left());
-    if (!placed) continue;
+    if (!placed) {
+      if (lacks)
+        s.note(j->id, wait_code::too_few, static_cast<double>(*lacks), rest.total_idle());
+      else
+        s.note(j->id, placed.error());
+      continue;
+    }
     take(rest, placed->where);
     out.push_back(start_job(j->id, std::move(placed->how), std::move(placed->where)));
   }
@@ -326,10 +342,15 @@ snapshot start_trainings(const snapshot& s, std::vector<decision>& out,
 
 reason why_training_waits(const snapshot& s, const job_view& j) {
   if (!has_plans(j)) return why_none(j);
-  planning_budget budget{planning_budget::units_a_decision};
-  const auto placed = place(s, s.idle, j, budget);
-  if (!placed) return placed.error();
-  return {reason::kind::insufficient, "jobs ahead of it come first"};
+  const auto* note = s.note_of(j.id);
+  if (!note) return not_decided_yet();
+  if (note->why) return *note->why;
+  const auto needed = static_cast<std::uint64_t>(note->first);
+  const auto& best = j.plans->front();
+  if (!facts_of(*j.spec).pipelines) return too_few_idle(needed, best, s.idle).value();
+  std::optional<idle_index> allowed;
+  const auto& idle = allowed_idle(s.cluster, s.idle, *j.spec, allowed);
+  return too_few_idle(needed, best, idle, left_out(s.cluster, *j.spec)).value();
 }
 
 }  // namespace troupe::planners

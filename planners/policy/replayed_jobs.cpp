@@ -116,7 +116,11 @@ class replayed_policy final : public wrapped_policy {
   replayed_policy(std::shared_ptr<const policy> inner, std::shared_ptr<const replayed_times> times)
       : wrapped_policy{with_exact_gpus(std::move(inner))}, times_{std::move(times)} {}
 
-  bool plans_by_request() const override { return true; }
+  policy_traits traits() const override {
+    auto t = inner().traits();
+    t.plans_by_request = true;
+    return t;
+  }
 
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {
@@ -164,7 +168,10 @@ class replayed_policy final : public wrapped_policy {
     follow(s.cluster, s.waiting, waiting_);
     follow(s.cluster, s.running, running_);
     follow(s.cluster, s.moving, moving_);
-    return {s.now_s, s.cluster, s.idle, waiting_.seen, running_.seen, moving_.seen, s.unusable};
+    snapshot seen{s.now_s,       s.cluster,    s.idle,    waiting_.seen,
+                  running_.seen, moving_.seen, s.unusable};
+    seen.notes = s.notes;
+    return seen;
   }
 
   void follow(const cluster& c, const job_views& now, followed_views& views) const {

@@ -69,8 +69,10 @@ class split_jobs {
   bool any() const { return waiting_.any_own() || running_.any_own() || moving_.any_own(); }
   std::vector<const job_view*> waiting_decoders() const { return all_in_order(waiting_.own()); }
   snapshot rest(const snapshot& s, const idle_index& idle) const {
-    return {s.now_s,        s.cluster,  idle,        waiting_.seen(), running_.seen(),
-            moving_.seen(), s.unusable, s.changed_s, s.arrivals};
+    snapshot others{s.now_s,        s.cluster,  idle,        waiting_.seen(), running_.seen(),
+                    moving_.seen(), s.unusable, s.changed_s, s.arrivals};
+    others.notes = s.notes;
+    return others;
   }
 
  private:
@@ -119,7 +121,10 @@ class serving_policy final : public wrapped_policy {
         continue;
       }
       const auto n = best_fit(s.cluster, idle, *j->spec, how);
-      if (!n || !fits(s.cluster, idle, how, {{*n, 1}})) continue;
+      if (!n || !fits(s.cluster, idle, how, {{*n, 1}})) {
+        s.note(j->id, wait_code::too_few, 1, 0);
+        continue;
+      }
       all.push_back(start_of(s.cluster, *j, how, *n));
       take(idle, all.back().where);
     }
@@ -141,8 +146,7 @@ class serving_policy final : public wrapped_policy {
     if (!has_plans(j)) return why_none(j);
     const auto& how = j.plans->front();
     const double gb = how.bytes_per_gpu / bytes_per_gb;
-    if (best_fit(s.cluster, s.idle, *j.spec, how))
-      return {reason::kind::insufficient, "a GPU is idle, and it is about to start"};
+    if (!s.note_of(j.id)) return {reason::kind::insufficient, "it is about to start"};
     return because(reason::kind::insufficient,
                    "waits for an idle GPU{} with more than {:.2f} GB; decoders go before "
                    "other jobs as soon as one is idle, and stop none",

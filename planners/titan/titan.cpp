@@ -106,7 +106,33 @@ class titan final : public queue_policy {
   explicit titan(const titan_options& options)
       : options_{options}, planned_{options.measured}, decided_{options.measured} {}
 
+  const titan_options& options() const { return options_; }
+
   std::string_view name() const override { return options_.name; }
+  policy_traits traits() const override {
+    constexpr double gather_s = 2;  // longer than a shell needs to submit several jobs
+    if (!options_.merges) return {.uses_measured_rows = true};
+    return {.gather_s = gather_s, .merges = options_.merging, .uses_measured_rows = true};
+  }
+  std::vector<parameter> parameters() override {
+    auto& o = options_;
+    return {{"aging_s", o.aging_s, 0, 1e9},
+            {"lead", o.lead, 0, 1e6},
+            {"max_request_factor", o.max_request_factor, 0, 1e6},
+            {"start_s", o.start_s, 0, 1e6},
+            {"similarity", o.merging.similarity, 0, 1},
+            {"duration_ratio", o.merging.duration_ratio, 1, 1e9},
+            {"epochs", o.rules.epochs, 1e-3, 1e6},
+            {"merge_exponent", o.rules.merge_exponent, 1, 1e3},
+            {"updates_an_epoch", o.rules.updates_an_epoch, 1e-3, 1e9},
+            {"gap", o.limits.gap, 0, 1},
+            {"max_nodes", o.limits.max_nodes, 1, 1e6}};
+  }
+  void use(const policy_inputs& inputs) override {
+    options_.measured = inputs.measured;
+    planned_ = decided_ = tuning_tables{inputs.measured};
+    if (inputs.around_solve) options_.solve = around(inputs.around_solve, options_.solve);
+  }
 
   bool places(const job_spec& job, bool) const override { return !facts_of(job).pipelines; }
 
@@ -306,6 +332,11 @@ std::optional<titan_options> titan_variant(std::string_view name) {
   o.merges = name != "titan-no-merger";
   o.switches = name != "titan-no-switch";
   return o.merges != o.switches ? std::optional{o} : std::nullopt;
+}
+
+std::optional<titan_options> titan_options_of(const policy& p) {
+  const auto* own = dynamic_cast<const titan*>(&p);
+  return own ? std::optional{own->options()} : std::nullopt;
 }
 
 std::unique_ptr<policy> make_titan(const titan_options& options) {

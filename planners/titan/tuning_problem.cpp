@@ -7,6 +7,7 @@
 
 #include "messages/base/folds.hpp"
 #include "messages/domain/work_kind.hpp"
+#include "planners/cluster/planning_budget.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/policy/placement.hpp"
@@ -255,6 +256,7 @@ class problem_maker {
 
 tuning_problem make_tuning_problem(const snapshot& s, const idle_index& idle,
                                    const titan_options& options, const tuning_tables& tables) {
+  ++searches_made;
   return problem_maker{s, idle, options, tables}.make();
 }
 

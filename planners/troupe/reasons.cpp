@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/refuse.hpp"
 #include "messages/domain/work_kind.hpp"
 #include "planners/plans/shortage.hpp"
 #include "planners/policy/elastic_jobs.hpp"
@@ -86,14 +87,19 @@ std::string why_behind(const snapshot& s, const contender& x, std::size_t before
       before, work, fixed, settling.text());
 }
 
-std::string why_patient(const snapshot& s, const assigned& a, double until_s) {
-  const double passed_s = s.now_s - s.at_change().now_s;
+wait_note note_patient(const snapshot& s, const assigned& a, double until_s) {
+  const auto why = because(reason::kind::insufficient,
+                           "on {} it ends earlier and costs all jobs less, even with this wait; {}",
+                           gpus_text(s.cluster, a.who->options()[a.awaited].how), behind_text(a));
+  return {a.who->job->id, wait_code::soon_released, s.at_change().now_s + a.wait_s, until_s,
+          std::make_shared<const reason>(why)};
+}
+
+std::string why_patient(const snapshot& s, const wait_note& note) {
   return fmt::format(
-      "could start now, but waits for {}, which running jobs release in {:.0f} s: with this wait "
-      "it "
-      "ends earlier and costs all jobs less; {}; in {:.0f} s it no longer waits for them",
-      gpus_text(s.cluster, a.who->options()[a.awaited].how), std::max(0.0, a.wait_s - passed_s),
-      behind_text(a), std::max(0.0, until_s - s.now_s));
+      "could start now, but waits for GPUs that running jobs release in {:.0f} s: {}; in {:.0f} s "
+      "it no longer waits for them",
+      std::max(0.0, note.first - s.now_s), note.why->text, std::max(0.0, note.second - s.now_s));
 }
 
 std::string settling_jobs::text() const {

@@ -128,6 +128,15 @@ class troupe_policy : public queue_policy {
  public:
   explicit troupe_policy(const troupe_options& options) : options_{options} {}
   std::string_view name() const override { return "troupe"; }
+  policy_traits traits() const override { return {.any_parallelism = true}; }
+  std::vector<parameter> parameters() override {
+    auto& o = options_;
+    return {{"price_factor", o.price_factor, 0, 1e6},   {"max_load", o.max_load, 0, 0.999},
+            {"arriving", o.arriving, 0, 1e6},           {"hold_restarts", o.hold_restarts, 0, 1e6},
+            {"min_saving", o.min_saving, 0, 1e6},       {"stop_cost", o.stop_cost, 1, 1e6},
+            {"overdue_times", o.overdue_times, 0, 1e9}, {"settle_starts", o.settle_starts, 0, 1e6},
+            {"settle_step", o.settle_step, 0, 1e6}};
+  }
   /// Trainings may take the GPUs of running jobs that come after them.
   bool places(const job_spec&, bool) const override { return true; }
 
@@ -155,6 +164,7 @@ class troupe_policy : public queue_policy {
 
   std::vector<decision> decide(const snapshot& s, random_source&) const override {
     auto r = look(s);
+    note_waiting(s, r);
     auto out = std::move(r.given_up);
     if (r.starts.empty() && std::ranges::all_of(r.all, stays)) return out;  // mostly
     place(s.cluster, cache_.pools(), std::move(r.all), std::move(r.free), out, r.starts);
@@ -234,43 +244,59 @@ class troupe_policy : public queue_policy {
     }
   }
 
-  /// A job that could start, and waits for GPUs of running ones.
-  std::optional<reason> why_waits_on(const snapshot& s, const job_view& j) const {
-    if (!can_start_one(s)) return {};
-    const auto r = look(s);
-    for (const auto& a : r.all)
-      if (a.who->job == &j && a.wait_s > 0)
-        return reason{kind::insufficient,
-                      why_patient(s, a, patient_until_s(s.cluster, *a.who, options_))};
-    return {};
-  }
-
   reason why_waits(const snapshot& s, const job_view& j) const override {
     prepare(s);
     if (is_fixed(s.cluster, j)) return why_training_waits(s, j);
     if (auto never = why_never(j)) return std::move(*never);
-    if (auto patient = why_waits_on(s, j)) return std::move(*patient);
-    std::vector<decision> ignored;
-    const auto all = contenders_of(s, ignored);
-    const auto mine = std::ranges::find(all, j.id, [](const contender& x) { return x.job->id; });
-    if (mine == all.end()) return {kind::insufficient, "waits for its turn"};
+    const auto* note = s.note_of(j.id);
+    if (!note) return not_decided_yet();
+    if (note->code == wait_code::soon_released) return {kind::insufficient, why_patient(s, *note)};
+    known_job known{j};
+    return {
+        kind::insufficient,
+        why_behind(s, contender_of(s.at_change(), j, known), static_cast<std::size_t>(note->first),
+                   static_cast<std::size_t>(note->second), settling_for(s, j))};
+  }
+
+  /// How many that will run come before each job that gets nothing, and how many others; or which
+  /// GPUs it waits for.
+  void note_waiting(const snapshot& s, const round& r) const {
+    if (!s.notes) return;
     const auto rank = [&](const contender& x) {
       return std::tuple(-x.job->spec->priority, !is_overdue(x, s.now_s, options_), x.work());
     };
-    const auto before = static_cast<std::size_t>(std::ranges::count_if(
-        all, [&](const auto& x) { return !x.job->where.empty() && rank(x) <= rank(*mine); }));
-    return {kind::insufficient,
-            why_behind(s, *mine, before, s.running.size() - before, settling_for(s, *mine, all))};
+    // None for those that were not looked at, since the GPUs were gone.
+    std::vector<const assigned*> given(r.contenders.size());
+    std::vector<decltype(rank(r.contenders.front()))> served;
+    for (const auto& a : r.all) {
+      given[static_cast<std::size_t>(a.who - r.contenders.data())] = &a;
+      if (a.has_gpus()) served.push_back(rank(*a.who));
+    }
+    std::ranges::sort(served);
+    const auto running =
+        static_cast<std::size_t>(std::ranges::count_if(r.contenders, &contender::runs));
+    const auto others = s.running.size() - running + served.size() + r.starts.size();
+    for (std::size_t i = 0; i < r.contenders.size(); ++i) {
+      const auto& x = r.contenders[i];
+      if (given[i] && given[i]->has_gpus()) continue;
+      if (given[i] && given[i]->wait_s > 0) {
+        s.notes->add(note_patient(s, *given[i], patient_until_s(s.cluster, x, options_)));
+        continue;
+      }
+      const auto before =
+          static_cast<std::size_t>(std::ranges::upper_bound(served, rank(x)) - served.begin());
+      s.note(x.job->id, wait_code::outranked, static_cast<double>(before),
+             static_cast<double>(others - before));
+    }
   }
 
   /// A job of a higher priority is served before they are.
-  settling_jobs settling_for(const snapshot& s, const contender& mine,
-                             const std::vector<contender>& all) const {
+  settling_jobs settling_for(const snapshot& s, const job_view& mine) const {
     settling_jobs out;
-    for (const auto& x : all) {
-      if (!is_settling(s.cluster, x, s.now_s, options_)) continue;
-      if (x.job->spec->priority < mine.job->spec->priority) continue;
-      const double left_s = settled_s(s.cluster, *x.job, options_) - s.now_s;
+    for (const auto& [id, j] : s.running) {
+      const double left_s = settled_s(s.cluster, j, options_) - s.now_s;
+      if (!may_change(j) || is_fixed(s.cluster, j) || left_s <= 0) continue;
+      if (j.spec->priority < mine.spec->priority) continue;
       out.left_s = out.jobs == 0 ? left_s : std::min(out.left_s, left_s);
       ++out.jobs;
     }
@@ -386,7 +412,7 @@ class troupe_policy : public queue_policy {
     }
   }
 
-  const troupe_options options_;
+  troupe_options options_;
   // Memory of a pure function.
   mutable configuration_cache cache_;
   mutable known_jobs running_, waiting_;

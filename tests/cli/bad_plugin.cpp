@@ -25,8 +25,10 @@ struct wrong_policy : policy {
   std::string_view name() const override {
     return is("bad name") ? "../up" : is("taken name") ? "fcfs" : "wrong";
   }
-  double round_s() const override { return is("bad round") ? -5 : 0; }
+  policy_traits traits() const override { return {.round_s = is("bad round") ? -5.0 : 0.0}; }
+  std::vector<parameter> parameters() override { return {{"limit", limit_, 0, 5}}; }
   std::vector<decision> decide(const snapshot& s, random_source&) const override {
+    if (limit_ == 3) throw std::runtime_error("the limit is three");
     if (is("bad node") && !s.waiting.empty()) {
       const auto& [id, job] = *s.waiting.begin();
       return {{decision::kind::start, id, job.plans->front(), {{1000, 1}}, {}}};
@@ -36,6 +38,8 @@ struct wrong_policy : policy {
     return {};
   }
   reason why_waiting(const snapshot&, job_id) const override { return {}; }
+
+  int limit_ = 0;
 };
 
 policy* make() {

@@ -7,7 +7,7 @@
 
 #include "messages/base/folds.hpp"
 #include "messages/base/refuse.hpp"
-#include "planners/titan/merge_candidates.hpp"
+#include "planners/cluster/unions.hpp"
 
 namespace troupe::actors {
 

@@ -81,7 +81,7 @@ plans_reply estimator_state::plans_for(const plans_request& w) {
   // table is full.
   auto [it, is_new] =
       known_.try_emplace(fmt::format("{} {} {}", present.version, w.memory_factor,
-                                     key_of(*w.spec, options_.policy->plans_by_request())));
+                                     key_of(*w.spec, options_.policy->traits().plans_by_request)));
   bool late = false;
   if (is_new) {
     it->second.cluster = present.version;

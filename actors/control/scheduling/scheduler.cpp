@@ -34,7 +34,7 @@ void scheduler_state::start(scheduler_actor::pointer self, runtime::host h,
   // A node reports within a heartbeat of noticing the new controller; after three, or when leases
   // would expire, the nodes that are still missing are taken for absent.
   send_later(self_, std::min(3 * how.heartbeat_s, how.lease_s), startup_over{});
-  if (options_.policy->round_s() > 0) self_->send(scheduler_actor{self_}, tick{});
+  if (options_.policy->traits().round_s > 0) self_->send(scheduler_actor{self_}, tick{});
 }
 
 // -- the state of the cluster
@@ -205,7 +205,7 @@ void scheduler_state::update_views(const job_record& j) {
 /// All other changes are decided at once, and new jobs with them. The first of several determines
 /// when, since an earlier call replaces a later one.
 void scheduler_state::job_arrived() {
-  if (options_.gather_s <= 0 || options_.policy->round_s() > 0) return something_changed();
+  if (options_.gather_s <= 0 || options_.policy->traits().round_s > 0) return something_changed();
   changed_s_ = host_.clock->now_s();
   decide_again_in(options_.gather_s);
 }
@@ -238,7 +238,7 @@ void scheduler_state::on(const decide_now&) {
   // Starts that were decided earlier come first, since their GPUs are reserved, then what users ask
   // for; the policy decides on what they leave.
   if (start_pending() || make_moves()) return decide_soon();  // then decide again
-  if (options_.policy->round_s() == 0) begin_round();
+  if (options_.policy->traits().round_s == 0) begin_round();
 }
 
 void scheduler_state::begin_round() {
@@ -248,6 +248,7 @@ void scheduler_state::begin_round() {
   }
   const auto s = policy_snapshot();
   if (in_flight_ || (s.waiting.empty() && s.running.empty())) return;
+  notes_.clear();
   const runtime::stopwatch watch;
   const double began_s = host_.clock->now_s();
   auto decisions = ask_policy(s);
@@ -263,12 +264,12 @@ void scheduler_state::begin_round() {
 std::vector<planners::decision> scheduler_state::ask_policy(const planners::snapshot& s) {
   try {
     auto decisions = options_.policy->decide(s, host_.random);
-    if (options_.policy->round_s() == 0) decide_again_in(options_.policy->decide_again_s(s));
+    if (options_.policy->traits().round_s == 0) decide_again_in(options_.policy->decide_again_s(s));
     faults_.on_decided();
     return decisions;
   } catch (const std::exception& e) {
     faults_.on_fault(e.what(), host_.clock->now_s());
-    if (options_.policy->round_s() == 0) decide_again_in(10);
+    if (options_.policy->traits().round_s == 0) decide_again_in(10);
     return {};
   }
 }

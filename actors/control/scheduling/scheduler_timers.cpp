@@ -21,7 +21,7 @@ void scheduler_state::decide_again_in(double seconds) {
 }
 
 void scheduler_state::on(const tick&) {
-  const double round_s = options_.policy->round_s();
+  const double round_s = options_.policy->traits().round_s;
   if (round_s == 0) {
     if (again_at_s_ && *again_at_s_ <= host_.clock->now_s() + timer_rounding_s) again_at_s_.reset();
     return decide_soon();
@@ -89,6 +89,7 @@ planners::snapshot scheduler_state::policy_snapshot() {
   s.arrivals = arrivals_;
   s.shared_cluster = state_->cluster;
   s.all_plain = not_plain_.empty();
+  s.notes = options_.explains ? &notes_ : nullptr;
   return s;
 }
 

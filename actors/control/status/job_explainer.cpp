@@ -229,7 +229,7 @@ std::string job_explainer::waiting_reason(const job_record& j) {
   if (!made->plans || made->plans->empty()) return "no feasible plan";
   const auto work = facts_of(*j.spec);
   if (!work.has_end) return "resources";  // it would go before all others
-  const bool by_number = s_.policy.starts_requested_number() && !work.pipelines;
+  const bool by_number = s_.policy.traits().starts_requested_number && !work.pipelines;
   const auto wanted =
       by_number ? std::min(j.spec->gpus, j.spec->max_gpus.value_or(j.spec->gpus)) : 0;
   const auto can_serve = [&](const planners::idle_index& idle) {
@@ -250,7 +250,7 @@ std::string job_explainer::waiting_reason(const job_record& j) {
       word_for_.try_emplace({made->plans.get(), j.history.bytes_floor}, "");
   if (is_new) known->second = word();
   if (known->second != std::string_view{"priority"} || !is_only_waiting_job()) return known->second;
-  return s_.policy.round_s() > 0 ? "next round" : "resources";
+  return s_.policy.traits().round_s > 0 ? "next round" : "resources";
 }
 
 /// Nobody comes before the only one that waits.
@@ -322,7 +322,7 @@ std::vector<std::string> job_explainer::placement_of(const job_record& j) const 
   if (!note || !placed) return out;
   if (!note->why.empty()) out.push_back(note->why);
   const auto work = facts_of(*j.spec);
-  const bool has_rule = s_.policy.name() == "frenzy" && !work.pipelines && work.has_end;
+  const bool has_rule = s_.policy.traits().best_fit && !work.pipelines && work.has_end;
   const auto* l = s_.state.book.lease_of(j);
   auto why = explain_nodes(s_.cluster, *j.spec, j.how, j.where, *note, has_rule,
                            l ? l->granted.after : std::nullopt);

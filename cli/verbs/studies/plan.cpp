@@ -31,11 +31,9 @@
 #include "planners/policy/estimate.hpp"
 #include "planners/policy/placement.hpp"
 #include "planners/policy/policy.hpp"
-#include "planners/policy/with_exact_gpus.hpp"
-#include "planners/policy/with_trainings.hpp"
 #include "planners/search/selection_table.hpp"
 #include "planners/serving/decoder_memory.hpp"
-#include "planners/serving/with_serving.hpp"
+#include "planners/serving/scheduled_policy.hpp"
 
 namespace troupe::cli {
 
@@ -76,6 +74,24 @@ std::optional<reason> too_large(const cluster& c, const job_spec& job, const ans
 /// More take seconds to simulate step by step.
 constexpr std::uint32_t max_simulated_gpus = 2048;
 
+/// The job as the controller's estimator shows it: trainings are marked.
+planners::job_view view_of(const cluster& c, const job_spec& job, answer& a) {
+  planners::job_view view;
+  view.id = the_job;
+  view.training = planners::runs_as_pipelines(job, &a.plans);
+  view.spec = std::make_shared<const job_spec>(job);
+  view.plans = std::make_shared<const std::vector<plan>>(a.plans);
+  if (facts_of(job).elastic) {
+    view.plans = planners::plans_of_elastic(c, view);
+    if (!a.plans.empty() && view.plans->empty())
+      a.why =
+          reason{reason::kind::infeasible, "`elastic` allows none of its plans on this cluster"};
+    a.plans = *view.plans;
+  }
+  if (a.why) view.why = *a.why;
+  return view;
+}
+
 // The same calls as the scheduler's, on a snapshot with one job and an idle cluster, so that the
 // answer is what the controller would do.
 answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
@@ -88,24 +104,11 @@ answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
     a.why = plans.error();
 
   const planners::idle_index idle{c};
-  planners::job_views alone;
-  planners::job_view view;
-  view.id = the_job;
-  // As the controller's estimator marks it: trainings are placed by a policy of their own.
-  view.training = planners::runs_as_pipelines(job, &a.plans);
-  view.spec = std::make_shared<const job_spec>(job);
-  view.plans = std::make_shared<const std::vector<plan>>(a.plans);
-  if (facts_of(job).elastic) {
-    view.plans = planners::plans_of_elastic(c, view);
-    if (!a.plans.empty() && view.plans->empty())
-      a.why =
-          reason{reason::kind::infeasible, "`elastic` allows none of its plans on this cluster"};
-    a.plans = *view.plans;
-  }
-  if (a.why) view.why = *a.why;
+  planners::job_views alone{{the_job, view_of(c, job, a)}};
   a.warning = planners::bound_warning(c, job, a.plans, p);
-  alone.emplace(the_job, std::move(view));
-  const planners::snapshot s{0, c, idle, alone, planners::no_jobs};
+  planners::wait_notes notes;
+  planners::snapshot s{0, c, idle, alone, planners::no_jobs};
+  s.notes = &notes;
 
   // Fixed: the same question has the same answer.
   random_source random{1};
@@ -258,6 +261,7 @@ class plan_verb final : public verb {
     app.add_option("--cluster", cluster_, "Cluster file")->required();
     app.add_option("--policy", policy_, "Scheduling policy: " + known_policies())
         ->capture_default_str();
+    add_policy_option(app, settings_);
     app.add_option("--objective", objective_, "Rank plans by: efficient, fastest, cheapest")
         ->check(CLI::IsMember({"efficient", "fastest", "cheapest"}));
     app.add_option("--profile", profile_,
@@ -304,7 +308,7 @@ class plan_verb final : public verb {
   }
 
   int run(output& out) override {
-    const auto policy = find_policy(policy_);
+    const auto policy = find_policy(policy_, {settings_, cluster_, {}, {}});
     if (!policy) return out.bad(policy.error());
     auto c = formats::load_cluster(cluster_);
     if (!c) return out.bad(c.error());
@@ -323,13 +327,10 @@ class plan_verb final : public verb {
       return out.bad(
           "--no-pruning, --exhaustive, --closed-form, --spot, --pareto, --sweep-slo and "
           "--explain-cmr need --policy espresso");
-    if (auto titan = planners::titan_variant((*policy)->name());
+    if (auto titan = planners::titan_options_of(**policy);
         titan && std::ranges::all_of(*jobs, is_placed_by_titan))
       return tune(out, *c, *jobs, std::move(*titan), *catalogue);
-    const auto a =
-        ask(*c, job,
-            // The controller's wrappers, but for the reservation, which a single job does not need.
-            *planners::with_serving(planners::with_exact_gpus(planners::with_trainings(*policy))));
+    const auto a = ask(*c, job, *planners::as_scheduled(*policy));
     const std::string name{(*policy)->name()};
     auto made = document(*c, job, name, a);
     if (has_cells(name, job)) made.update(cells_document(*c, job, a.how));
@@ -355,7 +356,7 @@ class plan_verb final : public verb {
   expected<void> check_titan_options(const planners::policy& p,
                                      std::span<const job_spec> jobs) const {
     if (jobs.size() == 1 && !idle_ && !paper_ && lut_.empty()) return {};
-    if (!planners::titan_variant(p.name()))
+    if (!planners::titan_options_of(p))
       return refuse(reason::kind::invalid,
                     "several jobs, --idle, --lut and --paper are for the policies of titan; found "
                     "{}, expected titan, titan-no-merger or titan-no-switch",
@@ -475,7 +476,7 @@ class plan_verb final : public verb {
              c.gpu_of(n).name, a.estimate.cost_per_hour);
   }
 
-  std::vector<std::string> files_;
+  std::vector<std::string> files_, settings_;
   std::string lut_;
   std::optional<std::uint32_t> idle_;
   std::string cluster_, policy_ = default_policy, objective_, profile_, placer_ = "exact";

@@ -14,7 +14,7 @@
 #include "messages/base/refuse.hpp"
 #include "messages/domain/work_kind.hpp"
 #include "planners/policy/placement.hpp"
-#include "planners/policy/with_exact_gpus.hpp"
+#include "planners/serving/scheduled_policy.hpp"
 #include "planners/titan/tuning_problem.hpp"
 #include "runtime/host/stopwatch.hpp"
 
@@ -286,7 +286,7 @@ bool is_placed_by_titan(const job_spec& job) {
 int show_tuning(const output& out, const tuning_request& r) {
   auto idle = idle_gpus(r);
   if (!idle) return out.bad(idle.error());
-  const auto policy = planners::with_exact_gpus(planners::make_titan(r.options));
+  const auto policy = planners::as_scheduled(planners::make_titan(r.options));
   const tuning_queue q{waiting_jobs(r, *policy), std::move(*idle)};
   const planners::tuning_tables tables{r.options.measured};
   const planners::snapshot s{0, r.c, q.idle, q.waiting, planners::no_jobs};

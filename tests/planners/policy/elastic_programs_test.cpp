@@ -417,7 +417,7 @@ std::string type_after_rounds(std::string_view name, bool known) {
     now.plans = plans;
     show(s.cluster, now);
     carry_out(s, by->decide(s.view(), random));
-    s.now_s += std::max(360.0, by->round_s());
+    s.now_s += std::max(360.0, by->traits().round_s);
   }
   return s.cluster.gpu_of(s.running.at(1).where.front().node).name;
 }
@@ -452,7 +452,8 @@ TEST_CASE("a job alone on an idle cluster starts within an hour or is refused") 
       j.submitted_s = s.now_s;
       show(s.cluster, j);
       const double until_s = s.now_s + 3600;
-      for (; !s.waiting.empty() && s.now_s <= until_s; s.now_s += std::max(60.0, by->round_s()))
+      for (; !s.waiting.empty() && s.now_s <= until_s;
+           s.now_s += std::max(60.0, by->traits().round_s))
         carry_out(s, by->decide(s.view(), r));
       REQUIRE(s.waiting.empty());
       started += s.running.size();

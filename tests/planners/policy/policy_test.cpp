@@ -117,7 +117,8 @@ TEST_CASE(
   REQUIRE(d.size() == 2);
   CHECK(d[0].job == 3);
   CHECK(d[1].job == 2);
-  CHECK(troupe::test::has_facts(p->why_waiting(s.view(), 1).text, {"8 GPUs", "36.7 GB", "4"}));
+  CHECK(troupe::test::has_facts(scene_of_policies::why_of(*p, s, 1).text,
+                                {"8 GPUs", "36.7 GB", "4"}));
   s.idle.set_idle(0, 0);
   CHECK(p->decide(s.view(), r).empty());
 }
@@ -156,7 +157,7 @@ struct retried_job {
     random_source r(1);
     return by->decide(s.view(), r);
   }
-  std::string why() const { return by->why_waiting(s.view(), 1).text; }
+  std::string why() const { return scene_of_policies::why_of(*by, s, 1).text; }
   /// Where it starts; empty: it waits.
   allocation starts() {
     const auto d = decide();
@@ -293,7 +294,7 @@ TEST_CASE("fcfs and opportunistic have no plans for more GPUs than the cluster h
   for (const auto* name : {"fcfs", "opportunistic"}) {
     INFO(name);
     const auto p = make_policy(name);
-    CHECK(p->plans_by_request());
+    CHECK(p->traits().plans_by_request);
     planning_budget budget;
     const auto plans = p->plans_of(c, job, budget);
     REQUIRE_FALSE(plans);
@@ -325,6 +326,6 @@ TEST_CASE("under FCFS the head of the line blocks, and impossible requests are r
   CHECK(troupe::test::has_facts(d[0].why.text, {"16 GPUs", "4"}));
   CHECK(d[1].job == 2);
   carry_out(s, d);
-  CHECK(troupe::test::has_facts(p->why_waiting(s.view(), 3).text, {"2 GPUs", "1"}));
-  CHECK(troupe::test::has_facts(p->why_waiting(s.view(), 4).text, {"job 3"}));
+  CHECK(troupe::test::has_facts(scene_of_policies::why_of(*p, s, 3).text, {"2 GPUs", "1"}));
+  CHECK(troupe::test::has_facts(scene_of_policies::why_of(*p, s, 4).text, {"job 3"}));
 }

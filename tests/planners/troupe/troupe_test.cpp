@@ -264,7 +264,7 @@ TEST_CASE("Troupe's policy says what a waiting job needs, and how many jobs are 
   x.s.add(3, long_job(100'000, 8));
   REQUIRE(x.s.running.size() == 2);
   CHECK(troupe::test::has_facts(
-      x.by->why_waiting(x.s.view(), 3).text,
+      scene_of_policies::why_of(*x.by, x.s, 3).text,
       {"needs 1 A100-80GB", "0 are idle", "1 running jobs", "1 others are not stopped"}));
 }
 
