@@ -10,9 +10,9 @@
 namespace troupe::gpu {
 
 void batch_queue::add(batch_sequence s) {
-  TROUPE_INVARIANT(!s.prompt.empty() && s.prompt.size() == s.what.prompt_tokens);
-  TROUPE_INVARIANT(pages_for(s.positions()) <= pages_);
-  TROUPE_INVARIANT(s.computes || !s.what.scores_prompt);
+  TROUPE_INVARIANT(!s.prompt.empty() && s.prompt.size() == s.what.prompt_tokens, "a sequence has the tokens of its prompt");
+  TROUPE_INVARIANT(pages_for(s.positions()) <= pages_, "a sequence fits into the pages of an empty device");
+  TROUPE_INVARIANT(s.computes || !s.what.scores_prompt, "a prompt that is scored is computed here");
   const auto id = s.id;
   waiting_.push_back(id);
   auto& added = sequences_[id];
@@ -80,7 +80,7 @@ void batch_queue::publish(sequence& s) {
       name = index_.add(owner_, before,
                         std::span{s.about.prompt}.subspan(page * tile_positions, tile_positions));
     }
-    TROUPE_INVARIANT(s.own > 0 && page < s.on_device);
+    TROUPE_INVARIANT(s.own > 0 && page < s.on_device, "a page that becomes shared is one of the sequence's own, on the device");
     --s.own;
     s.shared.push_back(name);
     kept_.push_back({s.about.id, static_cast<std::uint32_t>(page), name});
@@ -104,7 +104,7 @@ void batch_queue::forget(page_name p) {
 void batch_queue::take_pages(std::uint32_t n) {
   while (free_ < n) {
     const auto page = index_.evict();
-    TROUPE_INVARIANT(page);
+    TROUPE_INVARIANT(page, "there are as many pages as are taken");
     dropped_.push_back(*page);
     ++free_;
   }
@@ -212,7 +212,7 @@ void batch_queue::compute(sequence_id id) {
 }
 
 void batch_queue::put(batch_round::cache_part p) {
-  TROUPE_INVARIANT(!sequences_.at(p.sequence).about.computes);
+  TROUPE_INVARIANT(!sequences_.at(p.sequence).about.computes, "a part of a cache is put for a sequence that does not compute it");
   parts_.push_back(std::move(p));
 }
 
@@ -220,7 +220,7 @@ void batch_queue::put(batch_round::cache_part p) {
 // token already, and needs only the cache.
 void batch_queue::cached(sequence_id id, payload hidden) {
   auto& s = sequences_.at(id);
-  TROUPE_INVARIANT(!s.about.computes && s.computed == 0);
+  TROUPE_INVARIANT(!s.about.computes && s.computed == 0, "a cache arrives whole, once");
   s.computed = s.about.prompt.size();
   s.arrives = true;
   if (s.about.known.empty()) {
@@ -249,7 +249,7 @@ next_token batch_queue::next_of(sequence& s) {
 void batch_queue::reach(batch_round& r, sequence& s, std::uint32_t positions) {
   const auto pages = pages_for(positions);
   if (pages <= s.on_device) return;
-  TROUPE_INVARIANT(pages <= s.pages());
+  TROUPE_INVARIANT(pages <= s.pages(), "the device reaches no page that the sequence does not have");
   batch_round::reservation x{s.about.id, positions, {}};
   if (s.on_device < s.shared.size())
     x.shared.assign(s.shared.begin() + s.on_device, s.shared.end());
@@ -265,7 +265,7 @@ void batch_queue::decode(batch_round& r) {
     const auto id = running_[i];
     auto& s = sequences_.at(id);
     if (!s.decodes()) continue;
-    TROUPE_INVARIANT(s.computed == s.about.prompt.size());
+    TROUPE_INVARIANT(s.computed == s.about.prompt.size(), "a token is decoded after the whole prompt");
     const auto position = static_cast<std::uint32_t>(s.about.prompt.size() + s.fed);
     s.stalled = pages_for(position + 1) > s.pages() && !take_page_for(s);
     if (s.stalled) continue;
@@ -389,7 +389,7 @@ bool batch_queue::idle() const {
 void batch_queue::took(sequence_id id, std::uint32_t token) {
   auto* s = find_in(sequences_, id);
   if (!s) return;
-  TROUPE_INVARIANT(s->awaits);
+  TROUPE_INVARIANT(s->awaits, "a token arrives that was awaited");
   s->awaits = false;
   s->sure = s->computed;
   s->about.known.push_back(token);

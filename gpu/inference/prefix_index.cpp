@@ -55,7 +55,7 @@ void prefix_index::hold(page_name p) {
 
 void prefix_index::let_go(page_name p) {
   auto& page = pages_.at(p);
-  TROUPE_INVARIANT(page.holders > 0);
+  TROUPE_INVARIANT(page.holders > 0, "a page is let go by a sequence that holds it");
   if (--page.holders > 0) return;
   page.idle_since = ++times_;
   idle_.emplace(page.idle_since, p);

@@ -58,7 +58,7 @@ prefill_packing::prefill_packing(packing_options options, std::vector<prefill_gr
     s.guests.resize(guests.size());
     for (std::uint32_t i = 0; i < guests.size(); ++i) {
       auto& d = devices_[guests[i].device];
-      TROUPE_INVARIANT(d.group == none);
+      TROUPE_INVARIANT(d.group == none, "a device is a guest of one group");
       d.group = g;
       d.guest = i;
     }
@@ -443,7 +443,7 @@ bool prefill_packing::ended(const prefill_piece& piece) {
   auto& g = states_[piece.group];
   auto& own = g.guests[piece.guest];
   auto& e = g.queue[own.current - g.first];
-  TROUPE_INVARIANT(e.request.id == piece.request);
+  TROUPE_INVARIANT(e.request.id == piece.request, "a piece that ends is of its guest's present prompt");
   auto& p = e.at[piece.guest];
   own.free.at_s = piece.end_s;
   own.running = false;
@@ -455,7 +455,7 @@ bool prefill_packing::ended(const prefill_piece& piece) {
   if (++p.tile < e.work->hop_s.size()) return false;
   ++own.current;
   if (!last_guest) return false;
-  TROUPE_INVARIANT(g.queue.front().request.id == piece.request);
+  TROUPE_INVARIANT(g.queue.front().request.id == piece.request, "the prompts of a group end in their order");
   g.queue.pop_front();
   ++g.first;
   --promised_;

@@ -51,7 +51,7 @@ idle_index::position idle_index::place(node_index n, std::uint32_t idle) const {
 
 // Erases the node at its old place and inserts it at the new one; sums by type follow.
 void idle_index::set_idle(node_index n, std::uint32_t idle) {
-  TROUPE_INVARIANT(n < idle_.size());
+  TROUPE_INVARIANT(n < idle_.size(), "the index has a place for each node");
   idle = std::min(idle, fixed_->gpus[n]);
   const auto old = idle_[n];
   if (idle == old) return;
@@ -62,9 +62,13 @@ void idle_index::set_idle(node_index n, std::uint32_t idle) {
   idle_[n] = idle;
   idle_of_type_[g] += idle - old;  // unsigned wrap-around cancels out
   total_ += idle - old;
-  TROUPE_INVARIANT(total_ ==
-                   std::accumulate(idle_of_type_.begin(), idle_of_type_.end(), std::uint32_t{0}));
-  TROUPE_INVARIANT(idle == 0 || node_at(g, place(n, idle)) == n);
+  TROUPE_INVARIANT(idle_of_type_[g] <= total_, "the idle GPUs of a type are among all idle ones");
+  if (!checks_slow_invariants()) return;
+  const auto sum =
+      std::accumulate(idle_of_type_.begin(), idle_of_type_.end(), std::uint32_t{0});
+  TROUPE_INVARIANT(total_ == sum, "the idle GPUs are those of all types");
+  TROUPE_INVARIANT(idle == 0 || node_at(g, place(n, idle)) == n,
+                   "a node with idle GPUs is found where its number of them says");
 }
 
 std::span<const gpu_index> idle_index::types_above(double bytes) const {

@@ -65,7 +65,7 @@ void paced_links::follow(const cluster& c) {
 
 // A slow link (a fault) applies to transfers that start while it lasts.
 link_rates paced_links::rates_now(std::uint32_t datacenter) const {
-  TROUPE_INVARIANT(paces(datacenter));
+  TROUPE_INVARIANT(paces(datacenter), "a rate is asked of a link that has one");
   auto r = *to_[datacenter];
   if (!slow_) return r;
   const double factor = slow_(datacenter);
@@ -134,7 +134,7 @@ std::optional<link_pacing::event> paced_links::take_event(time_ns now) {
   std::pop_heap(due_.begin(), due_.end(), later);
   due_.pop_back();
   const auto& x = running_[due.token];
-  TROUPE_INVARIANT(due.part <= x.parts);
+  TROUPE_INVARIANT(due.part <= x.parts, "a transfer has no event after its last part");
   if (due.part == x.parts) return event{due.token, due.part, false, true, false};
   event e{due.token, due.part, true, false, false};
   if (due.part + 1 < x.parts) {
@@ -144,7 +144,7 @@ std::optional<link_pacing::event> paced_links::take_event(time_ns now) {
   e.last = true;
   e.left = x.lag == 0;
   if (x.over != nullptr) {
-    TROUPE_INVARIANT(x.over->under_way > 0);
+    TROUPE_INVARIANT(x.over->under_way > 0, "a link counts its transfers until each has left it");
     --x.over->under_way;
   }
   return e;

@@ -32,7 +32,7 @@ std::shared_ptr<lane> connection_table::route(address hop, std::uint32_t lane_nu
   const auto found = peers_.find(hop);
   if (found == peers_.end()) return {};
   const auto& lanes = found->second.lanes;
-  TROUPE_INVARIANT(!lanes.empty());
+  TROUPE_INVARIANT(!lanes.empty(), "a peer that is known has a lane");
   return lanes[choose(lane_number, lanes.size())];
 }
 
@@ -54,11 +54,11 @@ void connection_table::count_queued(lane& l, std::size_t bytes) {
 }
 
 void connection_table::count_written(lane& l, std::size_t frames, std::size_t bytes) {
-  TROUPE_INVARIANT(l.queued_frames >= frames && l.queued_bytes >= bytes);
+  TROUPE_INVARIANT(l.queued_frames >= frames && l.queued_bytes >= bytes, "what is written had been queued in its lane");
   l.queued_frames -= frames;
   l.queued_bytes -= bytes;
   if (!is_client(l.peer)) return;
-  TROUPE_INVARIANT(clients_queued_bytes_ >= bytes);
+  TROUPE_INVARIANT(clients_queued_bytes_ >= bytes, "what is written to a client was counted as queued for clients");
   clients_queued_bytes_ -= bytes;
 }
 
@@ -69,7 +69,7 @@ bool connection_table::is_open(address who) const {
 }
 
 void connection_table::renumber(address before, address now) {
-  TROUPE_INVARIANT(peers_.contains(before) && !peers_.contains(now));
+  TROUPE_INVARIANT(peers_.contains(before) && !peers_.contains(now), "a peer gets a number that no other has");
   auto known = peers_.extract(before);
   known.key() = now;
   for (const auto& l : known.mapped().lanes) l->peer = now;
@@ -106,10 +106,10 @@ expected<std::shared_ptr<lane>> connection_table::assign(address who, std::uint6
     p.lanes.clear();
     while (p.lanes.size() < of) p.lanes.push_back(new_lane(who));
   }
-  TROUPE_INVARIANT(number < p.lanes.size());
+  TROUPE_INVARIANT(number < p.lanes.size(), "a lane's number is below the peer's number of lanes");
   const auto& l = p.lanes[number];
   if (l->routing_id != id) take_id(l, id);
-  TROUPE_INVARIANT(by_id_.at(id) == l);
+  TROUPE_INVARIANT(by_id_.at(id) == l, "a routing id leads to the lane that has it");
   return l;
 }
 
@@ -163,7 +163,7 @@ bool connection_table::is_newest(address who, std::uint64_t incarnation) const {
 void connection_table::reset(const std::shared_ptr<lane>& l) {
   host_.add(host_state::lost, l->waiting.size() + l->fresh.size());
   if (is_client(l->peer)) {
-    TROUPE_INVARIANT(clients_queued_bytes_ >= l->queued_bytes);
+    TROUPE_INVARIANT(clients_queued_bytes_ >= l->queued_bytes, "what a client's lane has queued was counted for clients");
     clients_queued_bytes_ -= l->queued_bytes;
   }
   l->open = false;
@@ -187,7 +187,7 @@ void connection_table::remove(const std::string& id) {
   if (std::ranges::any_of(p->second.lanes, [](const auto& l) { return l->open.load(); })) return;
   peers_.erase(p);
   if (!is_client(over->peer)) return;
-  TROUPE_INVARIANT(clients_ > 0);
+  TROUPE_INVARIANT(clients_ > 0, "a client that goes had been counted");
   --clients_;
 }
 

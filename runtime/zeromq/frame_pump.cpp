@@ -47,7 +47,7 @@ void frame_pump::send_queued() {
     const std::lock_guard guard{host_.mutex};
     lanes_to_flush_.swap(dirty_);
     for (auto& l : lanes_to_flush_) {
-      TROUPE_INVARIANT(l->dirty && l->taken.empty());
+      TROUPE_INVARIANT(l->dirty && l->taken.empty(), "a lane with new frames is listed once, and its earlier ones were taken");
       l->taken.swap(l->fresh);
       l->dirty = false;
     }
@@ -77,7 +77,7 @@ void frame_pump::flush(lane& l) {
     }
     const auto credit_left = window_frames - l.uncredited.size();
     const auto n = l.batches ? batchable(l.waiting, credit_left) : 1;
-    TROUPE_INVARIANT(n >= 1 && n <= l.waiting.size() && n <= credit_left);
+    TROUPE_INVARIANT(n >= 1 && n <= l.waiting.size() && n <= credit_left, "a batch has frames that wait, and no more than the peer's credit");
     if (n > 1) {
       auto b = make_batch(l.waiting, n);
       if (!write(l, std::move(b.header), std::move(b.body))) break;

@@ -67,6 +67,7 @@ std::optional<lease_id> lease_manager::held_by(std::optional<job_id> job) const 
 /// The idle GPUs and those that pass on from this lease.
 planners::idle_index lease_manager::idle_after(lease_id held) const {
   const auto& book = records_.book();
+  TROUPE_INVARIANT(book.lease(held), "GPUs pass on from a lease that is held");
   const auto& l = *book.lease(held);
   auto idle = hosts_.idle();
   for (std::size_t i = 0; i < l.ended.size(); ++i) {
@@ -82,6 +83,7 @@ expected<job_id> lease_manager::job_to_start(const planners::decision& d) {
   if (d.with.empty()) return d.job;
   const auto& book = records_.book();
   const auto members = mapped(jobs_of(d), [&](job_id id) { return book.job(id); });
+  TROUPE_INVARIANT(members.size() == d.with.size() + 1, "a union has the jobs of its decision");
   const auto id = book.next_job();
   job_accepted entry{id,
                      0,
@@ -103,6 +105,8 @@ expected<void> lease_manager::grant(const planners::decision& d) {
     return ok;
   const auto job = job_to_start(d);
   if (!job) return refuse(job.error());
+  TROUPE_INVARIANT(book.job(*job) && book.job(*job)->state == job_state::waiting,
+                   "a lease is granted to a job that waits");
   const auto& e = *d.expected;
   lease_granted entry{book.next_lease(),
                       *job,
@@ -116,10 +120,15 @@ expected<void> lease_manager::grant(const planners::decision& d) {
   if (is_program(*book.job(*job)->spec))
     entry.port = hosts_.free_port(d.where.front().node, entry.lease);
   for (const auto& share : d.where) {
+    TROUPE_INVARIANT(hosts_.is_present(share.node) && !book.is_drained(share.node),
+                     "work is given to nodes that are present and not drained");
+    TROUPE_INVARIANT(hosts_.node(share.node).incarnation != 0,
+                     "a node that gets work has said which process it is");
     entry.parts.push_back({share.node, hosts_.node(share.node).incarnation,
                            book.take_lowest(share.node, share.gpus, after)});
     const auto& devices = entry.parts.back().devices;
-    TROUPE_INVARIANT(devices.size() == share.gpus);  // fits() has counted them
+    TROUPE_INVARIANT(devices.size() == share.gpus,
+                     "a grant takes as many GPUs as fits() has counted");
     if (after && std::ranges::any_of(
                      devices, [&](auto gpu) { return book.holder(share.node, gpu) == *after; }))
       entry.after = after;
@@ -129,7 +138,8 @@ expected<void> lease_manager::grant(const planners::decision& d) {
     return refuse(reason::kind::stale, "lease {} contradicts the ledger", entry.lease);
   }
   for (const auto& share : d.where) {
-    hosts_.node(share.node).leases.insert(entry.lease);
+    const bool is_new = hosts_.node(share.node).leases.insert(entry.lease).second;
+    TROUPE_INVARIANT(is_new, "a lease has one part on a node");
     hosts_.refresh_idle(share.node);
     orders_.send_later(share.node);
   }
@@ -140,6 +150,7 @@ void lease_manager::preempt(job_id id, end_word why, const std::string& detail,
                             std::optional<double> grace_s, std::optional<std::uint64_t> request) {
   const auto* j = records_.book().job(id);
   if (!j || j->state != job_state::running) return;
+  TROUPE_INVARIANT(records_.book().lease_of(*j), "a job that runs holds a lease");
   const auto usual_s = records_.present_cluster().settings.preempt_grace_s;
   auto e = make_revocation(j->lease, records_.wall(), why, detail,
                            is_training(*j->spec) ? grace_s.value_or(usual_s) : 0);
@@ -150,6 +161,8 @@ void lease_manager::preempt(job_id id, end_word why, const std::string& detail,
 /// For the ledger what the part's end was counts; the entry says it once more.
 void lease_manager::revoke_rest(lease_id id) {
   const auto& l = *records_.book().lease(id);
+  TROUPE_INVARIANT(l.outcome != lease_outcome::succeeded,
+                   "the rest of a lease is revoked for what ended a part of it");
   revoke({id, records_.wall(), l.outcome, l.detail, 0, {}, {}, word_beside(l.outcome, l.word)});
 }
 
@@ -176,12 +189,13 @@ void lease_manager::end_broken_union(job_id id) {
 void lease_manager::end_member(job_id id, end_word why, const std::string& detail) {
   const auto& book = records_.book();
   const auto& j = *book.job(id);
-  TROUPE_INVARIANT(j.in);
+  TROUPE_INVARIANT(j.in, "a member leaves the union that it is in");
   const auto of_union = *j.in;
   const auto outcome = outcome_of(why);
   if (!records_.record(
           member_ended{id, records_.wall(), outcome, 0, detail, word_beside(outcome, why)}))
     return;
+  TROUPE_INVARIANT(!book.job(id)->in, "a member that has left is in no union");
   settle(id);
   end_broken_union(of_union);
 }
@@ -212,6 +226,8 @@ void lease_manager::revoke(lease_revoked e) {
   const double ordered_s = is_program(spec) ? 0 : e.grace_s;
   if (is_program(spec)) e.grace_s = grace_of(records_.present_cluster(), spec);
   if (!records_.record(e)) return;
+  TROUPE_INVARIANT(book.lease(id) && book.lease(id)->revoked,
+                   "a lease that was revoked is held until its parts have ended");
   // A second revocation, such as a cancellation during a preemption, replaces the first one's
   // grace.
   orders_.forget_grace(id);
@@ -301,6 +317,8 @@ part_ended lease_manager::make_end(const lease_record& l, std::uint32_t part, co
                {},
                {},
                {}};
+  TROUPE_INVARIANT(!ordered || outcome != lease_outcome::succeeded,
+                   "a part that was ordered to stop ends with its lease's reason");
   e.word = word_beside(outcome, word);
   if (!is_program(*records_.book().job(l.granted.job)->spec)) return e;
   if (!ordered && is_failure(outcome)) {
@@ -330,48 +348,6 @@ void lease_manager::end_decoder(const lease_record& l, std::uint32_t part, const
   end_part(std::move(e));
 }
 
-/// A program's $TROUPE_REPORT so far.
-void lease_manager::report_progress(const lease_record& l, const part_report& r) {
-  const auto& j = *records_.book().job(l.granted.job);
-  if (!(r.program && r.program->iteration) && r.iterations == 0) return;
-  auto p = progress_of(l, j.iterations_done, r, records_.wall());
-  if (j.elastic && r.program) {
-    starts_.on_report(l.granted, j.iterations_done, *r.program, records_.wall());
-    p.start_s = starts_.of(l.granted.lease);
-  }
-  links_.send_progress(std::move(p));
-}
-
-/// Records what a running program has saved: it is then known after the end of this controller and
-/// of the node. The least of its parts counts, of those that report it.
-void lease_manager::record_saved(lease_id id) {
-  const auto* held = records_.book().lease(id);
-  if (!held) return;
-  const auto& l = *held;
-  constexpr double interval_s = 5;  // an entry takes a write to the disk
-  std::optional<std::uint64_t> saved;
-  for (const auto& p : l.granted.parts) {
-    const auto* last = find_in(hosts_.node(p.node).reached, l.granted.lease);
-    if (!last) return;  // it may have saved less
-    if (last->program && last->program->saved)
-      saved = std::min(saved.value_or(*last->program->saved), *last->program->saved);
-  }
-  const auto known =
-      std::max(records_.book().job(l.granted.job)->iterations_done, l.saved.value_or(0));
-  if (!saved || *saved <= known) return;
-  auto& due_s = saves_[l.granted.lease];
-  if (records_.now() < due_s) return;
-  due_s = records_.now() + interval_s;
-  records_.record(program_saved{l.granted.lease, *saved});
-}
-
-std::optional<program_end> lease_manager::end_of_program(const part_report& p) const {
-  const auto& l = *records_.book().lease(p.lease);
-  auto end = end_of(*records_.book().job(l.granted.job)->spec, p.program);
-  if (end && end->reached) end->start_s = starts_.of(p.lease);
-  return end;
-}
-
 /// A lease is given up for lost when its node is silent, and the node may come back with the work
 /// done. Repeating hours of work would be a waste, so its success counts as long as the job waits.
 void lease_manager::on_late_success(node_index n, const part_report& p, std::uint64_t incarnation) {
@@ -382,6 +358,8 @@ void lease_manager::on_late_success(node_index n, const part_report& p, std::uin
   const auto& j = *known;
   if (is_serving(*j.spec)) return;  // it goes on elsewhere
   auto& succeeded = late_.try_emplace(p.lease, j.lost_succeeded).first->second;
+  TROUPE_INVARIANT(succeeded.size() == j.lost_parts.size(),
+                   "late successes are of the parts of the lost lease");
   for (std::size_t i = 0; i < j.lost_parts.size(); ++i)
     if (j.lost_parts[i].node == n && j.lost_parts[i].incarnation == incarnation)
       succeeded[i] = true;
@@ -397,7 +375,8 @@ void lease_manager::end_part(part_ended e) {
   const auto id = e.lease;
   const auto outcome = e.outcome;
   const auto* l = book.lease(id);
-  TROUPE_INVARIANT(l && e.part < l->ended.size() && !l->ended[e.part]);
+  TROUPE_INVARIANT(l && e.part < l->ended.size() && !l->ended[e.part],
+                   "a part ends once, while its lease is held");
   const auto job = l->granted.job;
   const auto n = l->granted.parts[e.part].node;
   if (const auto* j = book.job(job); is_training(*j->spec) && outcome != lease_outcome::succeeded) {
@@ -406,6 +385,9 @@ void lease_manager::end_part(part_ended e) {
     e.iterations = saved - std::min(saved, j->iterations_done);
   }
   if (!records_.record(e)) return;
+  TROUPE_INVARIANT(!book.lease(id) || book.lease(id)->ended[e.part],
+                   "a part that was recorded as ended has ended");
+  TROUPE_INVARIANT(hosts_.node(n).leases.contains(id), "a part that ends is one of its node's");
   hosts_.node(n).leases.erase(id);
   hosts_.node(n).reached.erase(id);
   orders_.forget_part(id, n);
@@ -422,7 +404,9 @@ void lease_manager::end_part(part_ended e) {
 
 void lease_manager::lose_part(lease_id id, std::uint32_t part, const std::string& detail,
                               end_word why) {
+  TROUPE_INVARIANT(records_.book().lease(id), "a part that is lost is of a lease that is held");
   const auto& l = *records_.book().lease(id);
+  TROUPE_INVARIANT(part < l.granted.parts.size(), "a part that is lost is one of its lease");
   const auto& reached = hosts_.node(l.granted.parts[part].node).reached;
   auto e = make_part_end(id, part, records_.wall(), why, detail);
   e.outcome = lease_outcome::lost;
@@ -470,6 +454,9 @@ void lease_manager::end_rank_waits() {
         static_cast<std::uint32_t>(std::ranges::find(l.ended, false) - l.ended.begin());
     const auto first =
         static_cast<std::uint32_t>(std::ranges::find(l.succeeded, true) - l.succeeded.begin());
+    TROUPE_INVARIANT(late < l.ended.size(), "a lease that is held has a part that has not ended");
+    TROUPE_INVARIANT(first < l.succeeded.size(),
+                     "ranks are waited for after one of them has succeeded");
     const auto& c = records_.present_cluster();
     auto e = make_revocation(
         id, records_.wall(), end_word::rank_wait,

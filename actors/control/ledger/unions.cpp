@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "messages/base/folds.hpp"
+#include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
 #include "planners/titan/merge_candidates.hpp"
 
@@ -21,7 +22,9 @@ std::vector<member_work> work_left(const std::vector<const job_record*>& members
 }
 
 std::size_t index_in(const job_union& all, job_id member) {
-  return static_cast<std::size_t>(std::ranges::lower_bound(all.jobs, member) - all.jobs.begin());
+  const auto at = std::ranges::lower_bound(all.jobs, member);
+  TROUPE_INVARIANT(at != all.jobs.end() && *at == member, "a member is one of its union");
+  return static_cast<std::size_t>(at - all.jobs.begin());
 }
 
 }  // namespace
@@ -35,6 +38,7 @@ std::vector<const job_record*> members_of(const ledger& book, const job_record& 
 }
 
 std::uint64_t iterations_in_union(const job_record& of_union, job_id member, std::uint64_t done) {
+  TROUPE_INVARIANT(of_union.members, "iterations in a union are of one with members");
   const auto& all = *of_union.members;
   return member_iterations(all.kind, all.work, done)[index_in(all, member)];
 }
@@ -61,10 +65,13 @@ expected<void> may_run_as_one(const std::vector<const job_record*>& members, mer
 }
 
 job_union union_of(const std::vector<const job_record*>& members, merge_kind kind) {
+  TROUPE_INVARIANT(std::ranges::is_sorted(members, {}, &job_record::id),
+                   "the members of a union are in the order of their numbers");
   return {kind, mapped(members, [](const auto* j) { return j->id; }), work_left(members)};
 }
 
 job_spec spec_of_union(const std::vector<const job_record*>& members, merge_kind kind) {
+  TROUPE_INVARIANT(members.size() >= 2, "a union is made of two jobs at least");
   job_spec spec = *members.front()->spec;
   spec.name =
       fmt::format("{}", fmt::join(mapped(members, [](const auto* j) { return j->id; }), "+"));

@@ -102,7 +102,7 @@ bool cache_assembly::whole() const {
 }
 
 const payload& cache_assembly::last_hidden() const {
-  TROUPE_INVARIANT(whole());
+  TROUPE_INVARIANT(whole(), "a prompt's last state is read when all of its blocks are there");
   return *last_;
 }
 

@@ -61,7 +61,7 @@ void decoder_batch::execute_next(round_listener done) {
   executor_->execute(queue_->next(), [this, to = decoder_actor{self_}, done = std::move(done)](
                                          expected<std::vector<gpu::batch_result>> all) {
     caf::anon_send(to, call_now{[this, all = std::move(all), done] {
-                     TROUPE_INVARIANT(busy_);
+                     TROUPE_INVARIANT(busy_, "a round's result belongs to the one that is under way");
                      busy_ = false;
                      done(all);
                    }});

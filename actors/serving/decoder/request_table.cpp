@@ -46,7 +46,7 @@ request_table::request& request_table::add(request r) {
   const auto k = key_of(r.about.name);
   by_sequence_.emplace(r.sequence, k);
   const auto [at, fresh] = requests_.emplace(k, std::move(r));
-  TROUPE_INVARIANT(fresh);
+  TROUPE_INVARIANT(fresh, "a request is added once");
   return at->second;
 }
 
@@ -62,7 +62,7 @@ request_table::request* request_table::find(gpu::sequence_id s) {
 
 void request_table::erase(const request_key& k) {
   const auto at = requests_.find(k);
-  TROUPE_INVARIANT(at->second.output.ended() && !by_sequence_.contains(at->second.sequence));
+  TROUPE_INVARIANT(at->second.output.ended() && !by_sequence_.contains(at->second.sequence), "a request that is forgotten has ended, and its sequence is gone");
   remember(at->second.output.final_state());
   changed_.erase(k);
   requests_.erase(at);

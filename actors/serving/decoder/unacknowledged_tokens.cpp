@@ -12,7 +12,7 @@ unacknowledged_tokens::unacknowledged_tokens(request_name name, lease_id lease, 
     : name_{name}, lease_{lease}, known_{known}, sent_{known}, acknowledged_{known} {}
 
 void unacknowledged_tokens::end(generated::ending how, reason why) {
-  TROUPE_INVARIANT(!ended() && how != generated::ending::none);
+  TROUPE_INVARIANT(!ended() && how != generated::ending::none, "a request ends once");
   finish_ = how;
   why_ = std::move(why);
 }

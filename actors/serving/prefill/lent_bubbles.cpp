@@ -59,7 +59,7 @@ bool lent_bubbles::has_guests_of(const bubble_offer& o) const {
 }
 
 void lent_bubbles::update(const bubble_offer& o, double now_s) {
-  TROUPE_INVARIANT(has_guests_of(o));
+  TROUPE_INVARIANT(has_guests_of(o), "an offer is replaced by one of the same guests");
   offer_ = o;
   period_s_ = planners::repeated_after_s(o);
   for (const auto& s : o.stages) {
@@ -191,7 +191,7 @@ double lent_bubbles::usual_lateness_s() const {
 
 void lent_bubbles::ordered(const prefill_name& name, double end_s) {
   auto& p = prompts_.at(name);
-  TROUPE_INVARIANT(p.end_s == never);
+  TROUPE_INVARIANT(p.end_s == never, "a prompt is ordered once");
   p.end_s = end_s;
   ends_.emplace(std::pair{end_s, name}, p.group);
 }

@@ -189,7 +189,7 @@ void prefill_controller::order(lending& l, promise& p, double end_s, double now_
 }
 
 void prefill_controller::send_orders(promise& p, double now_s, outbox& out) {
-  TROUPE_INVARIANT(p.sequence > 0);
+  TROUPE_INVARIANT(p.sequence > 0, "a prompt is ordered by a number of its own");
   p.repeat_s = never;
   const auto& group = group_of(p);
   for (std::uint32_t i = 0; i < group.guests.size(); ++i) {
