@@ -57,6 +57,7 @@ void idle_index::set_idle(node_index n, std::uint32_t idle) {
   if (idle == old) return;
   const auto g = fixed_->type[n];
   // Nodes without idle GPUs are no members: searches never come across them.
+  TROUPE_INVARIANT(old <= fixed_->gpus[n], "a node has no more idle GPUs than it has");
   if (old > 0) trees_[g].erase(place(n, old));
   if (idle > 0) trees_[g].insert(place(n, idle));
   idle_[n] = idle;
@@ -64,8 +65,7 @@ void idle_index::set_idle(node_index n, std::uint32_t idle) {
   total_ += idle - old;
   TROUPE_INVARIANT(idle_of_type_[g] <= total_, "the idle GPUs of a type are among all idle ones");
   if (!checks_slow_invariants()) return;
-  const auto sum =
-      std::accumulate(idle_of_type_.begin(), idle_of_type_.end(), std::uint32_t{0});
+  const auto sum = std::accumulate(idle_of_type_.begin(), idle_of_type_.end(), std::uint32_t{0});
   TROUPE_INVARIANT(total_ == sum, "the idle GPUs are those of all types");
   TROUPE_INVARIANT(idle == 0 || node_at(g, place(n, idle)) == n,
                    "a node with idle GPUs is found where its number of them says");

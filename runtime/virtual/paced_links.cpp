@@ -103,6 +103,7 @@ bool paced_links::start(time_ns now, std::uint32_t token, const transfer& t) {
     x.start = std::max(x.start, over.pairs[p].free_at);
     last_arrival = std::max(last_arrival, over.pairs[p].last_arrival);
   }
+  TROUPE_INVARIANT(x.duration >= 0 && x.start >= now, "a transfer takes time, from now on");
   const auto end = x.start + x.duration;
   x.lag = r.delay_ns;
   // Jitter delays and never reorders: a pair delivers in order, as TCP does.
@@ -110,7 +111,13 @@ bool paced_links::start(time_ns now, std::uint32_t token, const transfer& t) {
     x.lag += static_cast<time_ns>(random_.uniform() * static_cast<double>(r.jitter_ns));
     x.lag = std::max(x.lag, last_arrival - end);
   }
-  for (auto p = t.first_pair; p < end_pair; ++p) over.pairs[p] = {end, end + x.lag};
+  for (auto p = t.first_pair; p < end_pair; ++p) {
+    TROUPE_INVARIANT(over.pairs[p].free_at <= x.start,
+                     "a transfer starts when the one before it has left its node pairs");
+    TROUPE_INVARIANT(over.pairs[p].last_arrival <= end + x.lag || r.jitter_ns == 0,
+                     "jitter delays the tensors of a node pair and never reorders them");
+    over.pairs[p] = {end, end + x.lag};
+  }
   ++over.under_way;
   schedule(x.start + x.duration / x.parts + x.lag, token, 0);
   if (x.lag > 0) schedule(end, token, x.parts);
@@ -123,6 +130,7 @@ void paced_links::start_small(time_ns now, std::uint32_t token, std::uint32_t da
 }
 
 void paced_links::schedule(time_ns at, std::uint32_t token, std::uint32_t part) {
+  TROUPE_INVARIANT(token < running_.size(), "an event is of a transfer that runs");
   due_.push_back({at, ++sequence_, token, part});
   std::push_heap(due_.begin(), due_.end(), later);
 }

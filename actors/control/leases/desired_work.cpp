@@ -53,8 +53,7 @@ planners::start_estimate simulated_start(const cluster& c, const job_record& j,
 work_order work_of(const cluster& c, const ledger& book, const training_history& training,
                    const lease_record& l, std::uint32_t part, bool local) {
   const auto& g = l.granted;
-  TROUPE_INVARIANT(part < g.parts.size() && !l.ended[part],
-                   "work is ordered of a part that has not ended");
+  TROUPE_INVARIANT(part < g.parts.size(), "work is ordered of a part of its lease");
   TROUPE_INVARIANT(book.job(g.job), "work is ordered for a known job");
   const auto& j = *book.job(g.job);
   const auto& spec = *j.spec;
