@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "actors/control/leases/desired_work.hpp"
+#include "actors/control/leases/rare_branches.hpp"
 #include "actors/control/ledger/job_progress.hpp"
 #include "actors/control/ledger/unions.hpp"
 #include "messages/base/find_in.hpp"
@@ -134,7 +135,7 @@ expected<void> lease_manager::grant(const planners::decision& d) {
       entry.after = after;
   }
   if (!records_.record(entry)) {
-    if (!d.with.empty()) end_broken_union(*job);
+    if (!d.with.empty()) mark(rare_branch::refused_union), end_broken_union(*job);
     return refuse(reason::kind::stale, "lease {} contradicts the ledger", entry.lease);
   }
   for (const auto& share : d.where) {
@@ -160,6 +161,7 @@ void lease_manager::preempt(job_id id, end_word why, const std::string& detail,
 
 /// For the ledger what the part's end was counts; the entry says it once more.
 void lease_manager::revoke_rest(lease_id id) {
+  mark(rare_branch::rest_revoked);
   const auto& l = *records_.book().lease(id);
   TROUPE_INVARIANT(l.outcome != lease_outcome::succeeded,
                    "the rest of a lease is revoked for what ended a part of it");
@@ -181,9 +183,11 @@ void lease_manager::end_broken_union(job_id id) {
     return !member || member->in != id;
   });
   if (members_of(book, *j).empty())
-    revoke(j->lease, end_word::cancelled, "all its members have ended");
+    mark(rare_branch::no_member_left),
+        revoke(j->lease, end_word::cancelled, "all its members have ended");
   else if (j->members->kind == merge_kind::shared && gone != all.end())
-    revoke(j->lease, end_word::merged, fmt::format("job {} left the union", *gone));
+    mark(rare_branch::member_left),
+        revoke(j->lease, end_word::merged, fmt::format("job {} left the union", *gone));
 }
 
 void lease_manager::end_member(job_id id, end_word why, const std::string& detail) {
@@ -211,6 +215,7 @@ void lease_manager::end_done_members(const lease_record& l, std::uint64_t iterat
     if (m->iterations_done + iterations_in_union(all, m->id, iterations) >= m->spec->iterations)
       over.push_back(m->id);
   if (over.size() == members.size()) return;  // they end with the lease
+  if (!over.empty()) mark(rare_branch::member_done);
   for (const auto id : over) end_member(id, end_word::finished, "");
 }
 
@@ -222,6 +227,7 @@ void lease_manager::revoke(lease_revoked e) {
   const auto* l = book.lease(id);
   // Revoking again for another reason is recorded: a cancelled job must not be queued again.
   if (!l || (l->revoked && l->outcome == e.why)) return;
+  if (l->revoked) mark(rare_branch::revoked_again);
   const auto& spec = *book.job(l->granted.job)->spec;
   const double ordered_s = is_program(spec) ? 0 : e.grace_s;
   if (is_program(spec)) e.grace_s = grace_of(records_.present_cluster(), spec);
@@ -246,7 +252,8 @@ void lease_manager::on_part_report(node_index n, lease_id id, const node_report&
   if (part >= l->ended.size() || l->ended[part]) return;
   // The lease was granted to an earlier process of this node, and died with it.
   if (l->granted.parts[part].incarnation != r.incarnation)
-    return lose_part(id, part,
+    return mark(rare_branch::earlier_process),
+           lose_part(id, part,
                      fmt::format("node {} restarted", records_.present_cluster().nodes[n].name));
   auto it =
       std::find_if(r.parts.begin(), r.parts.end(), [id](const auto& p) { return p.lease == id; });
@@ -256,17 +263,17 @@ void lease_manager::on_part_report(node_index n, lease_id id, const node_report&
     const auto* without = orders_.first_without(id, n);
     const auto since = without ? *without : 1;
     if (l->revoked && r.epoch == book.epoch() && r.orders >= since)
-      end_part({id,
-                part,
-                records_.wall(),
-                l->outcome,
-                0,
-                0,
-                l->detail,
-                {},
-                {},
-                word_beside(l->outcome, l->word),
-                {}});
+      mark(rare_branch::never_began), end_part({id,
+                                                part,
+                                                records_.wall(),
+                                                l->outcome,
+                                                0,
+                                                0,
+                                                l->detail,
+                                                {},
+                                                {},
+                                                word_beside(l->outcome, l->word),
+                                                {}});
     return;
   }
   if (it->now == part_report::state::running) {
@@ -297,11 +304,12 @@ part_ended lease_manager::make_end(const lease_record& l, std::uint32_t part, co
   const bool ordered = l.revoked && r.now != state::succeeded && word != end_word::node_stopped &&
                        (r.now != state::stopped || !r.program || r.program->signalled);
   if (!ordered && r.now == state::stopped && word == end_word::lost_node && controller_was_away())
-    word = end_word::node_stopped;
+    mark(rare_branch::controller_away), word = end_word::node_stopped;
   auto outcome = outcome_of(word);
   // A start that fails for a reason that it has said is no news; a node that says nothing may be
   // asked the same for ever.
-  if (word == end_word::not_started && node_is_unable) outcome = lease_outcome::preempted;
+  if (word == end_word::not_started && node_is_unable)
+    mark(rare_branch::unable_node), outcome = lease_outcome::preempted;
   if (ordered) {
     outcome = l.outcome;
     word = l.word;
@@ -363,7 +371,9 @@ void lease_manager::on_late_success(node_index n, const part_report& p, std::uin
   for (std::size_t i = 0; i < j.lost_parts.size(); ++i)
     if (j.lost_parts[i].node == n && j.lost_parts[i].incarnation == incarnation)
       succeeded[i] = true;
-  if (std::find(succeeded.begin(), succeeded.end(), false) != succeeded.end()) return;
+  if (std::find(succeeded.begin(), succeeded.end(), false) != succeeded.end())
+    return mark(rare_branch::part_of_late_success);
+  mark(rare_branch::late_success);
   late_.erase(p.lease);
   records_.record(make_job_end(
       j.id, records_.wall(), end_word::finished,
@@ -464,6 +474,7 @@ void lease_manager::end_rank_waits() {
                     rank_text(c, l, late), *book.job(l.granted.job)->spec->rank_wait_s,
                     rank_text(c, l, first)));
     e.part = late;
+    mark(rare_branch::rank_waited);
     revoke(std::move(e));
   }
 }

@@ -10,8 +10,6 @@
 
 namespace troupe::actors {
 
-using operation_kind = gpu::operation::kind;
-
 // Devices of one group sum their gradients without the hosts, which then exchange only those of a
 // tied embedding.
 void stage_state::begin_gradients() {
@@ -25,7 +23,7 @@ void stage_state::begin_gradients() {
     return advance_exchange();
   }
   phase_ = phase::gradients;
-  submit({.what = operation_kind::gradients});
+  submit({.what = gpu::operation::kind::gradients});
 }
 
 void stage_state::begin_exchange(gpu::outcome o) {
@@ -43,7 +41,7 @@ void stage_state::advance_exchange() {
   if (const auto& error = gradients.error(); !error.empty())
     return fail({reason::kind::malformed, error});
   if (auto inputs = gradients.take_device_inputs())
-    return submit({.what = operation_kind::sum, .in = std::move(*inputs)});
+    return submit({.what = gpu::operation::kind::sum, .in = std::move(*inputs)});
   if (!gradients.complete()) {
     // Devices that all-reduce have no guest.
     if (!gradients.joined()) be_idle(o_.setup.order.size() + 1);
@@ -95,7 +93,7 @@ void stage_state::save() {
   TROUPE_INVARIANT(!busy_, "a checkpoint is written while the device is idle");
   if (const auto ok = gpu::check_fence(how.checkpoint, me().lease); !ok) return fail(ok.error());
   phase_ = phase::saving;
-  submit({.what = operation_kind::save,
+  submit({.what = gpu::operation::kind::save,
           .path = checkpoint_path(how.checkpoint, training_.iteration())});
 }
 

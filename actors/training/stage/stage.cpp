@@ -20,7 +20,6 @@ namespace troupe::actors {
 namespace {
 
 using step_kind = stage_step::kind;
-using operation_kind = gpu::operation::kind;
 
 /// Libraries of devices throw; the node must learn that the maker has returned either way.
 expected<stage_backend> create_backend(stage_options& o) {
