@@ -244,7 +244,7 @@ void batch_queue::cached(sequence_id id, payload hidden) {
 void batch_queue::check_pages() const {
   std::size_t own = 0;
   for (const auto id : running_) own += sequences_.at(id).own;
-  TROUPE_INVARIANT(free_ + index_.pages() + own == pages_,
+  TROUPE_INVARIANT(free_ + index_.size() + own == pages_,
                    "each page of a device is free, shared, or one sequence's own");
 }
 

@@ -56,8 +56,6 @@ class prefix_index {
   std::size_t size() const { return pages_.size(); }
   /// Pages that nobody holds.
   std::size_t idle() const { return idle_.size(); }
-  /// All that are there, held or not.
-  std::size_t pages() const { return pages_.size(); }
 
  private:
   struct entry {

@@ -116,7 +116,8 @@ void direct_links::on_node_endpoint(const node_endpoint& m) {
 
 /// Under the lock.
 void direct_links::connect(link& d) {
-  TROUPE_INVARIANT(d.is == link::state::finding && !d.over->open, "a direct connection is made once, after its peer was found");
+  TROUPE_INVARIANT(d.is == link::state::finding && !d.over->open,
+                   "a direct connection is made once, after its peer was found");
   const auto endpoint = std::exchange(d.endpoint, {});
   // Never less protected than the connection to the gateway: ipc is not encrypted.
   if (endpoint.size() > longest_endpoint ||
