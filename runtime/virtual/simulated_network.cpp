@@ -304,8 +304,6 @@ void simulated_network::join_wan(std::uint32_t i, const connection& c, double by
   }
   if (busy_alone) {
     time_.cancel(w.alone_delivery);
-    TROUPE_INVARIANT(w.alone_from < w.alone_until && now < w.alone_until,
-                     "a transfer that had the link alone has some of it left");
     const double share_left = static_cast<double>(w.alone_until - now) /
                               static_cast<double>(w.alone_until - w.alone_from);
     w.share.start(now, w.alone_bytes * share_left, w.alone);
