@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "messages/base/fields.hpp"
-#include "messages/base/large_variant.hpp"
 #include "messages/base/units.hpp"
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/end.hpp"
@@ -15,6 +14,7 @@
 #include "messages/domain/job_union.hpp"
 #include "messages/domain/plan.hpp"
 #include "messages/wire/client.hpp"
+#include "messages/wire/large_variant.hpp"
 #include "messages/wire/stage.hpp"
 
 // The controller's journal contains entries in the same encoding as messages, each an array of two:

@@ -4,9 +4,9 @@
 #include <type_traits>
 #include <variant>
 
-#include "messages/base/large_variant.hpp"
 #include "messages/wire/client.hpp"
 #include "messages/wire/generation.hpp"
+#include "messages/wire/large_variant.hpp"
 #include "messages/wire/prefill.hpp"
 #include "messages/wire/serving_leases.hpp"
 #include "messages/wire/session.hpp"

@@ -1,5 +1,5 @@
-#include "messages/base/large_variant_members.hpp"
 #include "messages/wire/journal.hpp"
+#include "messages/wire/large_variant_members.hpp"
 #include "messages/wire/message.hpp"
 
 namespace troupe {

@@ -1,9 +1,11 @@
 #include "planners/plans/has.hpp"
 
 #include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 
+#include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
 
 namespace troupe::planners {
@@ -100,8 +102,12 @@ reason why_unserved(const idle_index& idle, std::span<const plan> plans, double 
 
 expected<has_choice> has(const cluster&, const idle_index& idle, std::span<const plan> plans,
                          double bytes_floor) {
-  if (const auto i = first_servable(idle, plans, bytes_floor))
-    return has_choice{*i, best_fit(idle, plans[*i].gpus(), plans[*i].bytes_per_gpu)};
+  if (const auto i = first_servable(idle, plans, bytes_floor)) {
+    auto where = best_fit(idle, plans[*i].gpus(), plans[*i].bytes_per_gpu);
+    TROUPE_INVARIANT(total_gpus(where) == plans[*i].gpus(),
+                     "GPUs that suffice by their number are found one by one");
+    return has_choice{*i, std::move(where)};
+  }
   return refuse(why_unserved(idle, plans, bytes_floor));
 }
 

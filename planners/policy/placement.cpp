@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/domain/work_kind.hpp"
 #include "planners/cluster/planning_budget.hpp"
@@ -61,6 +62,7 @@ allocation gpus_of(const cluster& c, const idle_index& idle, const job_spec& job
 std::vector<plan_stage> stages_of(const job_spec& job, const plan& how, double max_bytes,
                                   double headroom, const gpu_type& gpu) {
   const batch_split batch{how.microbatches, how.rows};
+  TROUPE_INVARIANT(how.pipeline_parallel > 0, "a model is cut into one stage at least");
   const auto parts = split_model(job, how.pipeline_parallel,
                                  load_of(job, batch, how.pipeline_parallel - 1, max_bytes), gpu);
   const auto bytes = bytes_by_stage(job, batch, parts, headroom, {&gpu});
@@ -272,6 +274,7 @@ expected<placed_plan> place_pipelines(const cluster& c, const idle_index& all, c
       why = placed.error();
   }
   if (best) return std::move(*best);
+  TROUPE_INVARIANT(why, "a job that has no place has a reason");
   if (why->code == reason::kind::insufficient && all.total_idle() == idle_index{c}.total_idle())
     why->code = reason::kind::infeasible;
   why->text += "; no job spans datacenters without a link: its GPUs are in " + unlinked_text(c);
@@ -334,6 +337,8 @@ snapshot start_trainings(const snapshot& s, std::vector<decision>& out,
         s.note(j->id, placed.error());
       continue;
     }
+    TROUPE_INVARIANT(total_gpus(placed->where) == placed->how.gpus(),
+                     "a training's GPUs are those of its plan");
     take(rest, placed->where);
     out.push_back(start_job(j->id, std::move(placed->how), std::move(placed->where)));
   }

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "messages/base/invariant.hpp"
 #include "planners/policy/policy_plugin.hpp"
 
 using namespace troupe;
@@ -33,6 +34,8 @@ struct wrong_policy : policy {
       const auto& [id, job] = *s.waiting.begin();
       return {{decision::kind::start, id, job.plans->front(), {{1000, 1}}, {}}};
     }
+    TROUPE_INVARIANT(!is("breaks an invariant") || s.waiting.size() < 2,
+                     "no two jobs wait for a plug-in that is wrong");
     while (is("never returns")) ::pause();
     if (is("throws")) throw std::runtime_error("cannot think");
     return {};

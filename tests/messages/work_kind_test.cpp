@@ -69,7 +69,7 @@ TEST_CASE("a job's own options change the facts of its kind") {
   CHECK_FALSE(facts_of(program).has_known_memory);
   program.iterations = 1;
   CHECK_FALSE(facts_of(program).has_known_length);
-  program.memory = memory_options{.gb = 30};
+  program.memory.emplace().gb = 30;
   CHECK(facts_of(program).has_known_memory);
   program.exact_gpus = program.assumed_model = false;
   CHECK_FALSE(facts_of(program).exact_gpus);

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "actors/protocol/launch_environment.hpp"
+#include "messages/base/invariant.hpp"
 #include "messages/domain/stated_length.hpp"
 #include "messages/domain/work_kind.hpp"
 #include "planners/policy/elastic_jobs.hpp"
@@ -53,6 +54,8 @@ planners::start_estimate simulated_start(const cluster& c, const job_record& j,
 work_order work_of(const cluster& c, const ledger& book, const training_history& training,
                    const lease_record& l, std::uint32_t part, bool local) {
   const auto& g = l.granted;
+  TROUPE_INVARIANT(part < g.parts.size(), "work is ordered of a part of its lease");
+  TROUPE_INVARIANT(book.job(g.job), "work is ordered for a known job");
   const auto& j = *book.job(g.job);
   const auto& spec = *j.spec;
   const auto done = std::min(spec.iterations, j.iterations_done);
@@ -84,6 +87,7 @@ work_order work_of(const cluster& c, const ledger& book, const training_history&
   w.after = g.after;
   w.working_directory = spec.working_directory;
   // Iterations that earlier leases saved are not repeated.
+  TROUPE_INVARIANT(done <= spec.iterations, "no work is ordered twice");
   w.iterations = spec.iterations - done;
   w.iteration_s = iteration_s;
   w.start_s = start_s;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "actors/control/ledger/unions.hpp"
+#include "messages/base/invariant.hpp"
 #include "messages/domain/stated_length.hpp"
 #include "messages/domain/work_kind.hpp"
 
@@ -32,6 +33,8 @@ void time_limits::remember_limit(const lease_record& l) {
     if (const auto limit_s = time_limit_s(records_.present_cluster(), *j.spec))
       limits_.emplace(l.granted.at_s + std::max(0.0, *limit_s - j.ran_s), l.granted.lease, j.id);
   };
+  TROUPE_INVARIANT(records_.book().job(l.granted.job),
+                   "a lease with a time limit is of a known job");
   const auto& j = *records_.book().job(l.granted.job);
   if (!j.members) return remember(j);
   for (const auto* m : records_.book().members_of(j)) remember(*m);
@@ -54,6 +57,7 @@ void time_limits::end_overdue() {
     }
     const auto j = *known;
     const auto stated = stated_iterations(*j.spec);
+    TROUPE_INVARIANT(j.spec->deadline_s, "a deadline that is remembered is its job's");
     const auto text =
         fmt::format("its deadline has passed: deadline_s is {:g}, {} after {}{} iterations",
                     *j.spec->deadline_s, to_string(j.state), j.iterations_done,
@@ -77,6 +81,9 @@ void time_limits::end_long_runs() {
     const auto* known = records_.book().job(job);
     if (!l || l->revoked || !known || records_.book().lease_of(*known) != l) continue;
     const auto j = *known;
+    TROUPE_INVARIANT(time_limit_s(c, *j.spec),
+                     "a time limit that is remembered is its job's or the cluster's");
+    TROUPE_INVARIANT(j.ran_s >= 0, "a job has not run for less than no time");
     const auto text = fmt::format(
         "its time limit has passed: time_limit_s is {:g}, it ran {:.0f} s in {} attempt{}",
         *time_limit_s(c, *j.spec), j.ran_s + records_.wall() - l->granted.at_s, j.attempts,

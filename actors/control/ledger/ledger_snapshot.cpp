@@ -7,6 +7,7 @@
 #include "actors/control/ledger/ends.hpp"
 #include "actors/control/ledger/ledger.hpp"
 #include "messages/admission/measured.hpp"
+#include "messages/base/invariant.hpp"
 
 // Conversion of a ledger to snapshot entries and back.
 
@@ -114,8 +115,10 @@ expected<void> ledger::on(const jobs_forgotten& e) {
     // A client's request number may have been reused for a later job.
     const auto request = jobs_.at(id).request;
     if (const auto* of = requests_.find(request); of && *of == id) requests_.erase(request);
+    TROUPE_INVARIANT(!closed_.contains(id), "a job that is forgotten has its end in the journal");
     jobs_.erase(id);
   }
+  TROUPE_INVARIANT(jobs_.size() >= unfinished_, "no unfinished job is forgotten");
   return {};
 }
 
@@ -135,6 +138,8 @@ std::vector<journal_entry> ledger::snapshot() const {
   for (const auto& [id, l] : leases_) {
     lease_kept k;
     common_lease_fields(k) = common_lease_fields(l);
+    TROUPE_INVARIANT(l.ended.size() == l.granted.parts.size(),
+                     "a lease in a snapshot knows all of its parts");
     k.ended = indices_of(l.ended);
     k.succeeded = indices_of(l.succeeded);
     if (auto zero = indices_of(l.ended_with_zero); !zero.empty())

@@ -39,10 +39,13 @@ expected<void> may_run_as_one(const std::vector<const job_record*>& members, mer
 }
 
 job_union union_of(const std::vector<const job_record*>& members, merge_kind kind) {
+  TROUPE_INVARIANT(std::ranges::is_sorted(members, {}, &job_record::id),
+                   "the members of a union are in the order of their numbers");
   return {kind, mapped(members, [](const auto* j) { return j->id; }), work_left(members)};
 }
 
 job_spec spec_of_union(const std::vector<const job_record*>& members, merge_kind kind) {
+  TROUPE_INVARIANT(members.size() >= 2, "a union is made of two jobs at least");
   job_spec spec = *members.front()->spec;
   spec.name =
       fmt::format("{}", fmt::join(mapped(members, [](const auto* j) { return j->id; }), "+"));

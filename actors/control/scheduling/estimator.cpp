@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/codec/codec.hpp"
 #include "messages/domain/work_kind.hpp"
@@ -53,6 +54,7 @@ void estimator_state::on(const plans_request& w) {
 
 /// One job for each message, so that requests that arrive meanwhile are sorted in.
 void estimator_state::on(const tick&) {
+  TROUPE_INVARIANT(!queue_.empty(), "the estimator is called while a job is to be planned");
   const auto next = queue_.extract(queue_.begin());
   self_->send(next.mapped().reply_to, plans_for(next.mapped()));
   if (!queue_.empty()) self_->send(estimator_actor{self_}, tick{});
@@ -103,6 +105,10 @@ plans_reply estimator_state::plans_for(const plans_request& w) {
         std::make_shared<const std::vector<plan>>(plans ? std::move(*plans) : std::vector<plan>{});
   }
   auto result = it->second;
+  TROUPE_INVARIANT(result.plans && result.cluster == present.version,
+                   "known plans are for the present cluster");
+  TROUPE_INVARIANT(result.memory_factor == w.memory_factor,
+                   "known plans have the memory that was asked for");
   result.job = w.job;
   if (late) known_.erase(it);  // an attempt with less load may finish in time
   return result;

@@ -5,6 +5,7 @@
 #include "actors/control/ledger/elastic_attempts.hpp"
 #include "actors/control/ledger/unions.hpp"
 #include "messages/base/find_in.hpp"
+#include "messages/base/invariant.hpp"
 #include "messages/domain/work_kind.hpp"
 #include "planners/plans/shortage.hpp"
 #include "planners/policy/elastic_jobs.hpp"
@@ -52,6 +53,7 @@ planners::job_view view_of(const cluster& c, const job_record& j, const ledger& 
   const auto* reported = find_in(progress, j.id);
   v.elastic = record_by_now(book, j, reported);
   if (const auto* l = book.lease_of(j)) {
+    TROUPE_INVARIANT(!j.where.empty(), "a job that runs is shown with its GPUs");
     v.started_s = l->granted.at_s;
     v.how = j.how;
     v.where = j.where;

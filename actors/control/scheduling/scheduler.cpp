@@ -13,9 +13,7 @@
 #include "actors/control/scheduling/slow_decisions.hpp"
 #include "actors/protocol/messenger.hpp"
 #include "messages/base/find_in.hpp"
-#include "messages/domain/work_kind.hpp"
-#include "planners/policy/elastic_jobs.hpp"
-#include "planners/policy/move.hpp"
+#include "messages/base/invariant.hpp"
 #include "planners/policy/placement.hpp"
 #include "runtime/host/stopwatch.hpp"
 
@@ -46,6 +44,12 @@ void scheduler_state::on(const state_changed& m) {
     // Only the jobs that have changed are looked at: with 10,000 jobs a state comes many times a
     // second.
     const auto before = std::exchange(state_, m.now);
+    TROUPE_INVARIANT(before->book.epoch() <= state_->book.epoch(),
+                     "a published state is of the same epoch or a later one");
+    TROUPE_INVARIANT(before->book.next_lease() <= state_->book.next_lease(),
+                     "published states arrive in their order");
+    TROUPE_INVARIANT(before->book.latest_s() <= state_->book.latest_s(),
+                     "the time of published states does not fall");
     for (const auto id : m.jobs) on_job_changed(id, before->book.job(id));
     const bool same_nodes = before->nodes_present == state_->nodes_present &&
                             before->book.drained() == state_->book.drained();
@@ -60,6 +64,8 @@ void scheduler_state::on(const state_changed& m) {
 }
 
 void scheduler_state::list_unusable() {
+  TROUPE_INVARIANT(state_->nodes_present->size() == cluster().nodes.size(),
+                   "a published state says of each node whether it is present");
   unusable_.clear();
   for (node_index n = 0; n < state_->nodes_present->size(); ++n)
     if (!(*state_->nodes_present)[n])
@@ -119,6 +125,7 @@ void scheduler_state::on(const plans_reply& p) {
   }
   // Once for each job: a job that is planned again for its memory has not arrived again.
   if (!plans_.contains(p.job)) remember_arrival(*j, p);
+  TROUPE_INVARIANT(p.plans, "an estimate has a list of plans, if only an empty one");
   plans_[p.job] = p;
   wanted_.erase(p.job);
   if (status_) self_->send(status_, p);  // before the orchestrator answers the submitter
@@ -289,6 +296,7 @@ void scheduler_state::count(const std::vector<planners::decision>& decisions, do
 
 void scheduler_state::propose(std::vector<planners::decision> decisions) {
   if (decisions.empty()) return;
+  TROUPE_INVARIANT(!in_flight_, "one proposal is under way at a time");
   proposal p;
   p.number = ++proposals_;
   placements_proposed shown;
@@ -318,8 +326,11 @@ void scheduler_state::propose(std::vector<planners::decision> decisions) {
       for (const auto member : d.with) shown.notes[member] = note;
       shown.notes[d.job] = std::move(note);
     }
-    for (const auto& share : d.where)
+    for (const auto& share : d.where) {
+      TROUPE_INVARIANT(share.node < now.idle.size(),
+                       "a decision names nodes of the cluster that it was made for");
       now.idle[share.node] -= std::min(now.idle[share.node], share.gpus);
+    }
   }
   p.decisions = std::move(decisions);
   // Until proposal_result. The orchestrator answers every proposal, or ends, and this actor with
@@ -330,6 +341,8 @@ void scheduler_state::propose(std::vector<planners::decision> decisions) {
 }
 
 void scheduler_state::on(const proposal_result& s) {
+  TROUPE_INVARIANT(in_flight_ && s.number == proposals_,
+                   "a result is of the proposal that is under way");
   in_flight_ = false;
   counts_.refused += s.refused.size();
   if (!s.refused.empty()) show_counts();
@@ -348,6 +361,7 @@ void scheduler_state::on(const proposal_result& s) {
     if (!moves && refused->second.code != reason::kind::insufficient &&
         refused->second.code != reason::kind::stale)
       continue;
+    TROUPE_INVARIANT(d.with.empty(), "a start that waits for its GPUs is of one job");
     auto start = d;
     start.what = kind::start;
     pending_.add(std::move(start));
@@ -367,9 +381,14 @@ void scheduler_state::withdraw_hopeless() {
   if (pending_.empty()) return;
   const auto& present = *state_->nodes_present;
   std::vector<std::uint32_t> freed(present.size());
-  for (const auto id : stopping_)
-    for (const auto& share : book().job(id)->where)
+  for (const auto id : stopping_) {
+    TROUPE_INVARIANT(book().job(id), "a job that is stopping is known");
+    for (const auto& share : book().job(id)->where) {
+      TROUPE_INVARIANT(share.node < freed.size(),
+                       "the GPUs that are released are on nodes of the cluster");
       if (present[share.node]) freed[share.node] += share.gpus;
+    }
+  }
   for (const auto id : pending_.hopeless(*state_->idle, freed)) withdraw(id);
 }
 
@@ -384,76 +403,6 @@ bool scheduler_state::start_pending() {
   if (starts.empty()) return false;
   propose(std::move(starts));
   return true;
-}
-
-// -- moves requested by users
-
-/// Clients repeat requests until they are answered: one that was answered gets the same answer, one
-/// that is under way waits for its own.
-void scheduler_state::on(const move_request& w) {
-  if (const auto done = std::ranges::find(move_replies_, w.move.request, &move_reply::request);
-      done != move_replies_.end()) {
-    send_message(host_, w.from, *done);
-    return;
-  }
-  const auto same = [&](const move_request& other) { return other.move.request == w.move.request; };
-  if (std::ranges::any_of(move_requests_, same)) return;
-  if (const auto* proposed = find_in(proposed_moves_, w.move.job); proposed && same(*proposed))
-    return;
-  move_requests_.push_back(w);
-  something_changed();
-}
-
-/// Not journaled: a repetition after a restart of the controller moves the job again, which is
-/// harmless.
-void scheduler_state::reply_to_move(const move_request& w, expected<planners::decision> made) {
-  constexpr std::size_t kept = 64;
-  move_reply result{w.move.request, made.has_value(), {}, {}, {}};
-  if (made)
-    result.how = made->how, result.where = made->where;
-  else
-    result.why = made.error();
-  move_replies_.push_back(result);
-  if (move_replies_.size() > kept) move_replies_.pop_front();
-  send_message(host_, w.from, result);
-}
-
-/// Proposes the requested moves; false: there is none to propose.
-bool scheduler_state::make_moves() {
-  if (move_requests_.empty()) return false;
-  std::vector<planners::decision> moves;
-  auto rest = pending_.rest(*state_->idle, not_kept_);
-  for (auto& w : std::exchange(move_requests_, {})) {
-    const auto& m = w.move;
-    const auto* running = find_in(running_, m.job);
-    const bool elastic = running && facts_of(*running->spec).elastic;
-    if (!running || !(running->training || elastic) || proposed_moves_.contains(m.job)) {
-      reply_to_move(w, refuse(why_immovable(book(), m.job)));
-      continue;
-    }
-    const planners::move_wish wish{m.stages,   m.data_parallel, m.tensor_parallel,
-                                   m.gpu_type, m.nodes,         m.gpus.value_or(0)};
-    auto to = elastic ? planners::plan_program_move(cluster(), rest, *running, wish)
-                      : planners::plan_move(cluster(), rest, *running, wish);
-    if (!to) {
-      reply_to_move(w, refuse(to.error()));
-      continue;
-    }
-    // Two moves in one proposal must not get the same GPUs.
-    for (const auto& share : to->where)
-      rest.set_idle(share.node,
-                    rest.idle(share.node) - std::min(rest.idle(share.node), share.gpus));
-    moves.push_back({planners::decision::kind::move,
-                     m.job,
-                     std::move(to->how),
-                     std::move(to->where),
-                     {reason::kind::refused, fmt::format("moved here by {}", w.by)},
-                     m.grace_s});
-    proposed_moves_.emplace(m.job, std::move(w));
-  }
-  const bool any = !moves.empty();
-  propose(std::move(moves));
-  return any;
 }
 
 // -- what others want to know

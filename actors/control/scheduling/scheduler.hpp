@@ -75,6 +75,7 @@ class scheduler_state {
   /// Now, among the times of the published state.
   double journal_time_s() const { return host_.clock->now_s() + state_->journal_ahead_s; }
   planners::snapshot policy_snapshot();
+  void check_views() const;
   bool placing() const { return state_ && !starting_; }
   void show_counts();
 

@@ -3,6 +3,7 @@
 
 #include "actors/control/scheduling/scheduler.hpp"
 #include "messages/base/find_in.hpp"
+#include "messages/base/invariant.hpp"
 #include "messages/domain/work_kind.hpp"
 
 // The scheduler's parts about time, which are its rounds and jobs that wait before their next
@@ -90,7 +91,26 @@ planners::snapshot scheduler_state::policy_snapshot() {
   s.shared_cluster = state_->cluster;
   s.all_plain = not_plain_.empty();
   s.notes = options_.explains ? &notes_ : nullptr;
+  if (checks_slow_invariants()) check_views();
   return s;
+}
+
+/// A policy is shown what the ledger says.
+void scheduler_state::check_views() const {
+  const auto has_state = [&](const planners::job_views& views, job_state s) {
+    return std::ranges::all_of(views, [&](const auto& v) {
+      const auto* j = book().job(v.first);
+      return j && j->state == s && v.second.id == v.first;
+    });
+  };
+  TROUPE_INVARIANT(has_state(waiting_, job_state::waiting), "a job that policies place waits");
+  TROUPE_INVARIANT(has_state(running_, job_state::running), "a job that policies may stop runs");
+  TROUPE_INVARIANT(has_state(unions_, job_state::running), "a union that policies see runs");
+  for (const auto& [id, v] : moving_) {
+    TROUPE_INVARIANT(pending_.find(id), "a job that policies see moving has GPUs reserved");
+    TROUPE_INVARIANT(!waiting_.contains(id) && !running_.contains(id),
+                     "a job with reserved GPUs is neither placed nor stopped by policies");
+  }
 }
 
 void scheduler_state::remember_arrival(const job_record& j, const plans_reply& p) {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "messages/base/large_variant.hpp"
+#include "messages/wire/large_variant.hpp"
 
 // For the files that instantiate a large_variant, and for no others.
 
@@ -24,8 +24,8 @@ large_variant<V>::~large_variant() = default;
 template <class V>
 large_variant<V>::large_variant(std::size_t index, void* value) {
   const auto take = [&]<std::size_t... I>(std::index_sequence<I...>) {
-    (void)((I == index && (this->template emplace<I>(std::move(
-                               *static_cast<std::variant_alternative_t<I, V>*>(value))),
+    (void)((I == index && (this->template emplace<I>(
+                               std::move(*static_cast<std::variant_alternative_t<I, V>*>(value))),
                            true)) ||
            ...);
   };

@@ -33,8 +33,7 @@ class large_variant : public Variant {
       alternative_index<A>(static_cast<Variant*>(nullptr)) < std::variant_size_v<Variant>;
 
   template <class A>
-  requires has<A>
-  large_variant(A value)
+  requires has<A> large_variant(A value)
       : large_variant{alternative_index<A>(static_cast<Variant*>(nullptr)), &value} {}
 
  private:
