@@ -130,6 +130,9 @@ struct snapshot {
       notes->add({job, wait_code::searched, 0, 0, std::make_shared<const reason>(std::move(why))});
   }
   const wait_note* note_of(job_id job) const { return notes ? notes->find(job) : nullptr; }
+  const wait_note* note_of(job_id job, wait_code code) const {
+    return notes ? notes->find(job, code) : nullptr;
+  }
 };
 
 }  // namespace troupe::planners

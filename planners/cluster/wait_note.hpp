@@ -18,7 +18,7 @@ enum class wait_code : std::uint8_t {
   blocked,    // a job before it has to start first (that job)
   outranked,  // others come before it (how many; those that are not stopped for it)
   /// It could start, and waits for GPUs that running jobs release (when they do; until when it
-  /// waits: both as snapshot::now_s). wait_note::why: what for.
+  /// waits: both as snapshot::now_s). wait_note::why: the sentence around these.
   soon_released,
   searched,  // a search found nothing: wait_note::why (0; 0)
 };
@@ -41,6 +41,13 @@ class wait_notes {
   const wait_note* find(job_id job) const {
     const auto at = std::find_if(all_.rbegin(), all_.rend(),
                                  [job](const wait_note& n) { return n.job == job; });
+    return at == all_.rend() ? nullptr : &*at;
+  }
+  /// The last one of a job with this code.
+  const wait_note* find(job_id job, wait_code code) const {
+    const auto at = std::find_if(all_.rbegin(), all_.rend(), [&](const wait_note& n) {
+      return n.job == job && n.code == code;
+    });
     return at == all_.rend() ? nullptr : &*at;
   }
 

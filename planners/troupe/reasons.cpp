@@ -87,19 +87,23 @@ std::string why_behind(const snapshot& s, const contender& x, std::size_t before
       before, work, fixed, settling.text());
 }
 
+// The sentence up to its first time, and, behind a line break, up to its second: who asks later
+// gets shorter times.
 wait_note note_patient(const snapshot& s, const assigned& a, double until_s) {
   const auto why = because(reason::kind::insufficient,
-                           "on {} it ends earlier and costs all jobs less, even with this wait; {}",
+                           "could start now, but waits for {}, which running jobs release in \n s: "
+                           "with this wait it ends earlier and costs all jobs less; {}; in ",
                            gpus_text(s.cluster, a.who->options()[a.awaited].how), behind_text(a));
   return {a.who->job->id, wait_code::soon_released, s.at_change().now_s + a.wait_s, until_s,
           std::make_shared<const reason>(why)};
 }
 
 std::string why_patient(const snapshot& s, const wait_note& note) {
-  return fmt::format(
-      "could start now, but waits for GPUs that running jobs release in {:.0f} s: {}; in {:.0f} s "
-      "it no longer waits for them",
-      std::max(0.0, note.first - s.now_s), note.why->text, std::max(0.0, note.second - s.now_s));
+  const auto& text = note.why->text;
+  const auto half = text.find('\n');
+  return fmt::format("{}{:.0f}{}{:.0f} s it no longer waits for them", text.substr(0, half),
+                     std::max(0.0, note.first - s.now_s), text.substr(half + 1),
+                     std::max(0.0, note.second - s.now_s));
 }
 
 std::string settling_jobs::text() const {

@@ -15,6 +15,7 @@
 #include "planners/devices/guesses.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/exact_gpus.hpp"
+#include "planners/plans/shortage.hpp"
 #include "planners/policy/elastic_jobs.hpp"
 #include "planners/policy/placement.hpp"
 #include "planners/policy/progress.hpp"
@@ -250,16 +251,22 @@ class troupe_policy : public queue_policy {
     if (auto never = why_never(j)) return std::move(*never);
     const auto* note = s.note_of(j.id);
     if (!note) return not_decided_yet();
-    if (note->code == wait_code::soon_released) return {kind::insufficient, why_patient(s, *note)};
     known_job known{j};
-    return {
-        kind::insufficient,
-        why_behind(s, contender_of(s.at_change(), j, known), static_cast<std::size_t>(note->first),
-                   static_cast<std::size_t>(note->second), settling_for(s, j))};
+    const auto x = contender_of(s.at_change(), j, known);
+    if (note->code == wait_code::soon_released) {
+      const bool can_start = std::ranges::any_of(x.options(), [&](const configuration& o) {
+        return has_room(s.cluster, s.idle, *j.spec, o.how);
+      });
+      if (can_start) return {kind::insufficient, why_patient(s, *note)};
+      note = s.note_of(j.id, wait_code::outranked);  // others have started there since
+    }
+    return {kind::insufficient,
+            why_behind(s, x, static_cast<std::size_t>(note->first),
+                       static_cast<std::size_t>(note->second), settling_for(s, j))};
   }
 
-  /// How many that will run come before each job that gets nothing, and how many others; or which
-  /// GPUs it waits for.
+  /// How many that will run come before each job that gets nothing, and how many others; then, of
+  /// those that could start, which GPUs they wait for.
   void note_waiting(const snapshot& s, const round& r) const {
     if (!s.notes) return;
     const auto rank = [&](const contender& x) {
@@ -279,14 +286,12 @@ class troupe_policy : public queue_policy {
     for (std::size_t i = 0; i < r.contenders.size(); ++i) {
       const auto& x = r.contenders[i];
       if (given[i] && given[i]->has_gpus()) continue;
-      if (given[i] && given[i]->wait_s > 0) {
-        s.notes->add(note_patient(s, *given[i], patient_until_s(s.cluster, x, options_)));
-        continue;
-      }
       const auto before =
           static_cast<std::size_t>(std::ranges::upper_bound(served, rank(x)) - served.begin());
       s.note(x.job->id, wait_code::outranked, static_cast<double>(before),
              static_cast<double>(others - before));
+      if (given[i] && given[i]->wait_s > 0)
+        s.notes->add(note_patient(s, *given[i], patient_until_s(s.cluster, x, options_)));
     }
   }
 
