@@ -37,7 +37,7 @@ class large_variant : public Variant {
       : large_variant{alternative_index<A>(static_cast<Variant*>(nullptr)), &value} {}
 
  private:
-  /// Moves from the value, which is of that alternative.
+  /// The alternative is moved from `value`.
   large_variant(std::size_t index, void* value);
 };
 
