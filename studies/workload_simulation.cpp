@@ -320,6 +320,7 @@ expected<policy_result> simulate(const simulation_options& options,
   v.faults = options.faults;
   // Nobody asks about ended jobs: the record has what is shown of them.
   v.limits.keep_ended = 100;
+  v.explains = false;
   v.on_decision = [&](double us, std::size_t made) {
     decisions_us.push_back(us);
     idle.note(made, record->progress());

@@ -6,6 +6,7 @@
 
 #include "actors/protocol/follow_cluster.hpp"
 #include "actors/protocol/messenger.hpp"
+#include "messages/base/invariant.hpp"
 #include "runtime/host/log.hpp"
 
 namespace troupe::actors {
@@ -144,6 +145,8 @@ void gateway_state::on(const heartbeats_due&) {
 }
 
 bool gateway_state::is_removed() const {
+  TROUPE_INVARIANT(datacenter_of(host_.self) < cluster_->datacenters.size(),
+                   "a gateway's datacenter is one of the cluster");
   return cluster_->datacenters[datacenter_of(host_.self)].removed;
 }
 

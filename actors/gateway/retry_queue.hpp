@@ -32,6 +32,10 @@ class retry_queue {
     bytes_ += f.size();
     bytes_to_[to] += f.size();
     ++frames_;
+    TROUPE_INVARIANT(bytes_ <= max_bytes && frames_ <= max_frames,
+                     "the frames that wait for credit are bounded");
+    TROUPE_INVARIANT(bytes_to_[to] <= bytes_, "what waits for one host is among all that waits");
+
     queues_[{to, lane}].push_back({std::move(f), tag, now});
     return fate::waits;
   }
@@ -43,11 +47,13 @@ class retry_queue {
     for (auto at = queues_.begin(); at != queues_.end();) {
       const auto [to, lane] = at->first;
       auto& q = at->second;
+      TROUPE_INVARIANT(!q.empty(), "a queue that is listed has frames");
       while (!q.empty() && (q.front().since < too_old || net_->send(to, q.front().what, lane))) {
         const auto size = q.front().what.size();
         const auto tag = q.front().tag;
         q.pop_front();
-        TROUPE_INVARIANT(frames_ > 0 && bytes_ >= size && bytes_to_[to] >= size);
+        TROUPE_INVARIANT(frames_ > 0 && bytes_ >= size && bytes_to_[to] >= size,
+                         "frames leave the queue that entered it, and their bytes with them");
         bytes_ -= size;
         bytes_to_[to] -= size;
         --frames_;
@@ -55,7 +61,8 @@ class retry_queue {
       }
       at = q.empty() ? queues_.erase(at) : std::next(at);
     }
-    TROUPE_INVARIANT(!queues_.empty() || (bytes_ == 0 && frames_ == 0));
+    TROUPE_INVARIANT(!queues_.empty() || (bytes_ == 0 && frames_ == 0),
+                     "an empty queue counts neither frames nor bytes");
     if (queues_.empty()) bytes_to_.clear();
   }
 

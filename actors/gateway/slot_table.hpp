@@ -21,16 +21,19 @@ class slot_table {
       all_.emplace_back();
     }
     const auto number = free_.back();
+    TROUPE_INVARIANT(number < all_.size(), "a free slot is one of the table");
     free_.pop_back();
     all_[number] = std::move(value);
     return number;
   }
   void erase(std::uint32_t number) {
+    TROUPE_INVARIANT(number < all_.size() && free_.size() < all_.size(),
+                     "a slot is freed once, after it was given");
     all_[number] = {};
     free_.push_back(number);
   }
   T& operator[](std::uint32_t number) {
-    TROUPE_INVARIANT(number < all_.size());
+    TROUPE_INVARIANT(number < all_.size(), "a slot's number is one that the table has given");
     return all_[number];
   }
   std::size_t size() const { return all_.size() - free_.size(); }

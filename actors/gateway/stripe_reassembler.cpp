@@ -35,6 +35,8 @@ std::optional<stripe_reassembler::whole> stripe_reassembler::add(time_ns now, ad
   }
   if (x.pieces.empty()) f.erase(at);
   if (f.empty()) flows_.erase(key);
+  TROUPE_INVARIANT(!flows_.empty() || (held_bytes_ == 0 && held_stripes_ == 0),
+                   "nothing is held of no tensor");
   return out;
 }
 
@@ -50,6 +52,11 @@ bool stripe_reassembler::accept(time_ns now, transfer& t, const stripe& s, paylo
   if (!t.pieces.try_emplace(s.index, piece{s.offset, std::move(body)}).second) return false;
   held_bytes_ += size;
   ++held_stripes_;
+  TROUPE_INVARIANT(held_bytes_ <= limits_.bytes && held_stripes_ <= limits_.stripes,
+                   "the stripes that are held are bounded");
+  TROUPE_INVARIANT(t.pieces.size() <= t.count,
+                   "a tensor has no more stripes than its sender has cut");
+
   t.last_stripe_at = now;
   return true;
 }
@@ -63,6 +70,7 @@ std::optional<stripe_reassembler::whole> stripe_reassembler::assemble(const tran
     end += p.body.bytes().size();
   }
   if (end != t.what.bytes) return {};
+  TROUPE_INVARIANT(t.pieces.size() == t.count, "a tensor is put together of all of its stripes");
   // A single stripe is the tensor: no copy.
   if (t.count == 1) return whole{t.from, t.to, t.what, t.pieces.begin()->second.body};
   const auto bytes = std::make_shared_for_overwrite<std::byte[]>(end);
@@ -75,8 +83,13 @@ std::optional<stripe_reassembler::whole> stripe_reassembler::assemble(const tran
 
 /// Takes its pieces off the totals.
 void stripe_reassembler::forget_pieces(const transfer& t) {
-  TROUPE_INVARIANT(held_stripes_ >= t.pieces.size());
-  for (const auto& [index, p] : t.pieces) held_bytes_ -= p.body.bytes().size();
+  TROUPE_INVARIANT(held_stripes_ >= t.pieces.size(),
+                   "the stripes of one tensor are among all that are held");
+  for (const auto& [index, p] : t.pieces) {
+    TROUPE_INVARIANT(held_bytes_ >= p.body.bytes().size(),
+                     "the bytes of one stripe are among all that are held");
+    held_bytes_ -= p.body.bytes().size();
+  }
   held_stripes_ -= static_cast<std::uint32_t>(t.pieces.size());
 }
 
@@ -90,6 +103,8 @@ void stripe_reassembler::on_tick(time_ns now) {
       return true;
     });
   std::erase_if(flows_, [](const auto& f) { return f.second.empty(); });
+  TROUPE_INVARIANT(!flows_.empty() || held_stripes_ == 0,
+                   "a tensor that is dropped leaves no stripes");
 }
 
 }  // namespace troupe::actors

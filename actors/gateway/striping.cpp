@@ -2,12 +2,15 @@
 
 #include <algorithm>
 
+#include "messages/base/invariant.hpp"
 #include "runtime/host/transport.hpp"
 
 namespace troupe::actors {
 
 payload cut_body::piece(const payload& whole, std::uint32_t i) const {
   const auto from = begin(i);
+  TROUPE_INVARIANT(from <= begin(i + 1) && begin(i + 1) <= whole.bytes().size(),
+                   "a piece lies within its body");
   return {whole.owner(), whole.bytes().subspan(from, begin(i + 1) - from)};
 }
 
@@ -33,6 +36,7 @@ stripe_numbers::number stripe_numbers::next(time_ns now, const tensor& t) {
   // comes back never repeats a number. After a restart of the gateway the clock has gone on as
   // well.
   if (f.next.epoch == 0) f.next.epoch = static_cast<std::uint64_t>(now) + 1;
+  TROUPE_INVARIANT(f.next.epoch > 0, "the stripes of a flow have an epoch");
   const auto result = f.next;
   ++f.next.transfer;
   return result;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "messages/base/invariant.hpp"
 #include "messages/codec/codec.hpp"
 
 namespace troupe::actors {
@@ -37,6 +38,8 @@ tensor_router::tensor_router(runtime::host h, shared_cluster c, wan_options wan)
       unhandled_(cluster_->nodes.size()) {}
 
 void tensor_router::follow_cluster() {
+  TROUPE_INVARIANT(unhandled_.size() <= cluster_->nodes.size(),
+                   "nodes keep their places in the gateway's next cluster");
   unhandled_.resize(cluster_->nodes.size());
   if (traffic_.sent_to) traffic_.sent_to->resize(cluster_->datacenters.size());
   pacing_->follow(*cluster_);
@@ -47,6 +50,7 @@ time_ns tensor_router::now() const {
 }
 
 std::uint32_t tensor_router::datacenter_of(address node) const {
+  TROUPE_INVARIANT(node_of(node) < cluster_->nodes.size(), "a frame's node is one of the cluster");
   return cluster_->nodes[node_of(node)].datacenter;
 }
 
@@ -61,7 +65,12 @@ std::uint32_t tensor_router::hold(transfer t) {
   auto& held = transfers_[token];
   // Beyond the limit a frame is acknowledged at once. Keeping its credit would stop everything from
   // that node, small frames too, and the transport bounds what it has under way itself.
+  TROUPE_INVARIANT(!is_local(held.from) || node_of(held.from) < unhandled_.size(),
+                   "the frames of each local node are counted");
   if (is_local(held.from) && unhandled_[node_of(held.from)]++ >= max_in_flight) give_credit(held);
+  TROUPE_INVARIANT(!is_local(held.from) || unhandled_[node_of(held.from)] <= max_in_flight,
+                   "a node has no more frames unacknowledged than may be");
+
   return token;
 }
 
@@ -85,7 +94,8 @@ void tensor_router::give_credit(transfer& t) {
   if (!t.state.take_credit()) return;
   if (is_local(t.from)) {
     auto& unhandled = unhandled_[node_of(t.from)];
-    TROUPE_INVARIANT(unhandled > 0);
+    TROUPE_INVARIANT(unhandled > 0,
+                     "a node's credit is returned only for a frame that it has sent");
     --unhandled;
   }
   host_.net->handled(t.f);
@@ -170,6 +180,10 @@ void tensor_router::send_over_wan(const envelope& e, const frame& f) {
              {}};
   if (t->path.pairs == 0) t->path.first_pair = t->from.pipeline, t->path.pairs = 1;
   if (!simulated) x.layout = layout_of(*t, max_parts);
+  TROUPE_INVARIANT(x.layout.lanes >= 1 && x.layout.parts >= 1,
+                   "a tensor that crosses has a stripe");
+  TROUPE_INVARIANT(x.layout.parts <= max_parts,
+                   "a tensor crosses in no more parts than links may have");
   x.state = {x.layout.parts, true};
   const auto bytes = t->bytes;
   const auto token = hold(std::move(x));
@@ -184,6 +198,9 @@ void tensor_router::send_over_wan(const envelope& e, const frame& f) {
 
 void tensor_router::count_to(std::uint32_t datacenter, std::uint64_t bytes) {
   if (!traffic_.sent_to) traffic_.sent_to.emplace(cluster_->datacenters.size());
+  TROUPE_INVARIANT(datacenter < traffic_.sent_to->size(),
+                   "bytes are counted for a datacenter of the cluster");
+  TROUPE_INVARIANT(datacenter != datacenter_, "what crosses the WAN is for another datacenter");
   (*traffic_.sent_to)[datacenter] += bytes;
 }
 
@@ -215,6 +232,10 @@ void tensor_router::start_transfers() {
 /// The arbiter has started it. On a link that is not paced all parts are sent at once.
 void tensor_router::start(std::uint32_t token) {
   auto& t = transfers_[token];
+  TROUPE_INVARIANT(t.state.now() == transfer_state::phase::waiting,
+                   "the arbiter starts a transfer that waits");
+  TROUPE_INVARIANT(t.is == transfer::kind::striped || t.is == transfer::kind::simulated,
+                   "the arbiter orders tensors that cross the WAN");
   const auto datacenter = datacenter_of(t.to);
   if (!pacing_->paces(datacenter)) {
     for (std::uint32_t part = 0; part < t.layout.parts; ++part) send_part(token, part);
@@ -261,6 +282,8 @@ void tensor_router::on_event_due() {
 /// next may start), a part has arrived, all have.
 void tensor_router::on_link_event(const runtime::link_pacing::event& e) {
   auto& t = transfers_[e.token];
+  TROUPE_INVARIANT(t.state.now() != transfer_state::phase::over,
+                   "a link's event is of a transfer that is held");
   const bool in_order = t.is != transfer::kind::small;  // of the arbiter's transfers
   if (e.left) give_credit(t);
   if (e.left && in_order) {
@@ -295,11 +318,15 @@ void tensor_router::send_stripes(std::uint32_t token, std::uint32_t part) {
   if (part == 0) t.number = numbers_.next(now(), t.header);
   const auto gateway = gateway_address(datacenter_of(t.to));
   const auto& l = t.layout;
+  TROUPE_INVARIANT(t.header.bytes == t.f.body.bytes().size(),
+                   "the stripes of a tensor are cut from a body of the stated size");
+  TROUPE_INVARIANT(part < l.parts, "a part that is sent is one of the layout");
   const cut_body cut{t.header.bytes, l.lanes * l.parts};
   stripe s{t.number.epoch, t.number.transfer, 0, cut.count, 0, t.from, t.to, t.header};
   for (std::uint32_t lane = 0; lane < l.lanes; ++lane) {
     s.index = part * l.lanes + lane;
     s.offset = cut.begin(s.index);
+    TROUPE_INVARIANT(s.offset <= t.header.bytes, "a stripe begins within its tensor");
     auto f = encode(host_.self, gateway, s, cut.piece(t.f.body, s.index));
     const auto fate = retry_queue_.send(now(), gateway, std::move(f), l.first_lane + lane, token);
     if (fate == retry_queue::fate::waits) t.state.frame_queued();

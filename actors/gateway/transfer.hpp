@@ -31,34 +31,38 @@ class transfer_state {
   /// `crosses`: it is over only after link_ended(); else as soon as the transport has accepted it.
   transfer_state(std::uint32_t parts, bool crosses)
       : phase_{phase::waiting}, parts_{parts}, link_through_{!crosses} {
-    TROUPE_INVARIANT(parts > 0);
+    TROUPE_INVARIANT(parts > 0, "a transfer has a part");
   }
 
   phase now() const { return phase_; }
 
   /// The next part is passed to the transport, as frames of which some may be queued.
   void part_begins(std::uint32_t part) {
-    TROUPE_INVARIANT(phase_ == phase::waiting || phase_ == phase::sending);
-    TROUPE_INVARIANT(part == parts_sent_ && part < parts_);
+    TROUPE_INVARIANT(phase_ == phase::waiting || phase_ == phase::sending,
+                     "a part begins before the last one has been sent");
+    TROUPE_INVARIANT(part == parts_sent_ && part < parts_,
+                     "the parts of a transfer are sent in their order, each once");
     phase_ = phase::sending;
   }
   void frame_queued() {
-    TROUPE_INVARIANT(phase_ == phase::sending);
+    TROUPE_INVARIANT(phase_ == phase::sending, "a frame is queued for a part that is being sent");
     ++queued_;
   }
   void part_ends() {
-    TROUPE_INVARIANT(phase_ == phase::sending);
+    TROUPE_INVARIANT(phase_ == phase::sending, "a part ends while it is being sent");
     if (++parts_sent_ == parts_) phase_ = phase::draining;
   }
 
   /// The transport has accepted a queued frame, or it was dropped for its age.
   void frame_gone() {
-    TROUPE_INVARIANT(queued_ > 0 && (phase_ == phase::sending || phase_ == phase::draining));
+    TROUPE_INVARIANT(queued_ > 0 && (phase_ == phase::sending || phase_ == phase::draining),
+                     "a frame that is gone had been queued");
     --queued_;
   }
   /// It no longer occupies the link.
   void link_ended() {
-    TROUPE_INVARIANT(phase_ == phase::draining && !link_through_);
+    TROUPE_INVARIANT(phase_ == phase::draining && !link_through_,
+                     "a transfer leaves its link once, after its last part was sent");
     link_through_ = true;
   }
 
@@ -70,8 +74,9 @@ class transfer_state {
 
   /// It is released: completely passed on, or dropped before any part was.
   void end(bool dropped) {
-    TROUPE_INVARIANT(credited_);
-    TROUPE_INVARIANT(dropped ? phase_ == phase::waiting : all_accepted() && link_through_);
+    TROUPE_INVARIANT(credited_, "a transfer returns its sender's credit before it ends");
+    TROUPE_INVARIANT(dropped ? phase_ == phase::waiting : all_accepted() && link_through_,
+                     "a transfer ends when all of it has been passed on, or before any of it was");
     phase_ = phase::over;
   }
 

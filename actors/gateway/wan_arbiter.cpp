@@ -15,6 +15,8 @@ bool wan_arbiter::offer(time_ns now, const tensor& t, std::uint32_t token) {
   const auto h = hop_of(now, {t.from.lease, t.from.stage, t.to_stage});
   if (h == none) return false;
   if (cells_by_token_.size() <= token) cells_by_token_.resize(token + 1);
+  TROUPE_INVARIANT(cells_by_token_[token].hop == none,
+                   "a token is offered again only after its transfer has finished");
   ++hops_[h].unfinished;
   cells_by_token_[token] = {h, none};
   if (!path.serialized) return started_.push_back(token), true;
@@ -59,6 +61,8 @@ void wan_arbiter::enqueue(cell& c, const tensor& t, std::uint32_t token) {
   // A resent tensor has an old turn: without this it would overtake a later one of its own flow,
   // and the receiver would see them out of order.
   if (f.waiting++ > 0) when = std::max(when, f.latest);
+  TROUPE_INVARIANT(f.waiting == 1 || f.latest <= when,
+                   "a transfer does not overtake one of its own flow");
   f.latest = when;
   when.sequence = ++sequence_;
   c.waiting.push_back({when, token, p});
@@ -67,6 +71,7 @@ void wan_arbiter::enqueue(cell& c, const tensor& t, std::uint32_t token) {
 
 /// The cell has become free, or a transfer was offered: starts the next one if both is the case.
 void wan_arbiter::decide(const cell_index& p) {
+  TROUPE_INVARIANT(p.cell < hops_[p.hop].cells.size(), "a transfer waits in a cell of its hop");
   auto& c = hops_[p.hop].cells[p.cell];
   if (c.busy || c.rounds > 0 || c.waiting.empty()) return;
   if (rounds_ == 0) return choose(c);
@@ -75,9 +80,13 @@ void wan_arbiter::decide(const cell_index& p) {
 }
 
 void wan_arbiter::choose(cell& c) {
-  TROUPE_INVARIANT(!c.busy && !c.waiting.empty());
-  TROUPE_INVARIANT(c.flows[c.waiting.front().pipeline].waiting > 0);
+  TROUPE_INVARIANT(!c.busy && !c.waiting.empty(),
+                   "a link that sends next is idle, and a transfer waits for it");
+  TROUPE_INVARIANT(c.flows[c.waiting.front().pipeline].waiting > 0,
+                   "a transfer that waits is counted in its pipeline's flow");
   const auto token = c.waiting.front().token;
+  TROUPE_INVARIANT(token < cells_by_token_.size() && cells_by_token_[token].hop != none,
+                   "a transfer that is started was offered");
   --c.flows[c.waiting.front().pipeline].waiting;
   std::pop_heap(c.waiting.begin(), c.waiting.end(), after);
   c.waiting.pop_back();
@@ -90,6 +99,7 @@ void wan_arbiter::choose(cell& c) {
 void wan_arbiter::poll() {
   std::erase_if(choosing_, [&](const cell_index& p) {
     auto& c = hops_[p.hop].cells[p.cell];
+    TROUPE_INVARIANT(c.rounds > 0, "a cell that chooses has rounds left");
     if (--c.rounds > 0) return false;
     choose(c);
     return true;
@@ -97,19 +107,22 @@ void wan_arbiter::poll() {
 }
 
 void wan_arbiter::on_left(std::uint32_t token) {
-  TROUPE_INVARIANT(token < cells_by_token_.size() && cells_by_token_[token].hop != none);
+  TROUPE_INVARIANT(token < cells_by_token_.size() && cells_by_token_[token].hop != none,
+                   "only a transfer that was added leaves the link");
   const auto p = cells_by_token_[token];
   // Not serialized: no other transfer waits for it.
   if (p.cell == none) return;
-  TROUPE_INVARIANT(hops_[p.hop].cells[p.cell].busy);
+  TROUPE_INVARIANT(hops_[p.hop].cells[p.cell].busy,
+                   "a link is busy until its transfer has left it");
   hops_[p.hop].cells[p.cell].busy = false;
   decide(p);
 }
 
 void wan_arbiter::on_finished(std::uint32_t token) {
-  TROUPE_INVARIANT(token < cells_by_token_.size() && cells_by_token_[token].hop != none);
+  TROUPE_INVARIANT(token < cells_by_token_.size() && cells_by_token_[token].hop != none,
+                   "a transfer that was added finishes once");
   auto& h = hops_[std::exchange(cells_by_token_[token], {}).hop];
-  TROUPE_INVARIANT(h.unfinished > 0);
+  TROUPE_INVARIANT(h.unfinished > 0, "a hop counts its transfers until each has finished");
   --h.unfinished;
 }
 
@@ -117,6 +130,8 @@ void wan_arbiter::forget(time_ns before) {
   std::erase_if(by_key_, [&](const auto& known) {
     const auto& h = hops_[known.second];
     if (h.unfinished > 0 || h.last_used >= before) return false;
+    TROUPE_INVARIANT(std::ranges::none_of(h.cells, &cell::busy),
+                     "a link without transfers is idle");
     hops_.erase(known.second);
     return true;
   });

@@ -7,6 +7,7 @@
 #include "actors/protocol/messenger.hpp"
 #include "actors/training/device/stage_backend.hpp"
 #include "messages/base/find_in.hpp"
+#include "messages/base/invariant.hpp"
 #include "runtime/host/log.hpp"
 
 namespace troupe::actors {
@@ -83,6 +84,7 @@ void node_state::on_node_orders(const node_orders& o) {
   if (o.incarnation != host_.incarnation) return;
   if (o.journal != journal_ && !change_journal(o.journal)) return;
   if (std::pair{o.epoch, o.sequence} <= std::pair{epoch_, orders_}) return;
+  TROUPE_INVARIANT(journal_ == o.journal, "a node follows orders of the journal that it works for");
   epoch_ = o.epoch;
   orders_ = o.sequence;
   renew(o.acknowledged);
@@ -144,6 +146,10 @@ void node_state::forget_ended() {
 void node_state::renew(std::uint64_t acknowledged) {
   acknowledged_ = std::max(acknowledged_, acknowledged);
   while (!sent_.empty() && sent_.front().first <= acknowledged) {
+    TROUPE_INVARIANT(sent_.front().second <= now(),
+                     "a node's lease counts from a statement that it has sent");
+    TROUPE_INVARIANT(sent_.front().first <= sequence_,
+                     "a statement that is acknowledged was numbered");
     lease_until_s_ = sent_.front().second + settings().lease_s;
     sent_.pop_front();
   }
@@ -171,6 +177,9 @@ bool node_state::change_journal(std::uint64_t journal) {
     if (p.training) training_.stop(id);
     if (p.serving) serving_.stop(id);
   }
+  TROUPE_INVARIANT(
+      std::ranges::all_of(parts_, [](const auto& p) { return is_over(p.second.report); }),
+      "nothing of the old journal runs when the new one's work begins");
   parts_.clear();
   journal_ = journal;
   epoch_ = orders_ = followed_ = 0;
@@ -179,6 +188,9 @@ bool node_state::change_journal(std::uint64_t journal) {
 }
 
 void node_state::begin(const work_order& w) {
+  TROUPE_INVARIANT(!parts_.contains(w.lease), "a lease begins once while its node knows it");
+  TROUPE_INVARIANT(w.incarnation == host_.incarnation,
+                   "a node begins work that was given to this process");
   auto& p = parts_[w.lease];
   p.order = w;
   p.report.lease = w.lease;
@@ -201,6 +213,7 @@ void node_state::run_successors(lease_id ended) {
 }
 
 void node_state::run(part& p) {
+  TROUPE_INVARIANT(!is_over(p.report), "a part that is over does not begin");
   const auto& w = p.order;
   p.held = false;
   p.started_s = now();
@@ -240,6 +253,7 @@ void node_state::run(part& p) {
 
 /// The GPUs of an ended part are its successor's.
 void node_state::notify_end(const part& p) {
+  TROUPE_INVARIANT(is_over(p.report), "an end that is noted is one");
   if (options_.observer && !p.held) options_.observer->on_end(p.order, p.report);
   run_successors(p.order.lease);
 }
@@ -308,6 +322,7 @@ std::uint64_t node_state::iterations_by_now(const part& p) const {
 /// An elastic program's part is over, as it was to be: at its last iteration, or after a stop.
 void node_state::end_program(part& p, const simulated_program::end& e) {
   using state = part_report::state;
+  TROUPE_INVARIANT(!is_over(p.report), "a program ends once");
   p.report.program = p.program().progress(e);
   p.report.iterations = e.iterations;
   p.report.now = p.order.out_of_memory        ? state::out_of_memory
@@ -412,6 +427,8 @@ node_report node_state::make_report() {
   node_report r;
   r.incarnation = host_.incarnation;
   r.epoch = epoch_;
+  TROUPE_INVARIANT(followed_ == 0 || followed_ == orders_,
+                   "a node has followed its latest orders, or none");
   r.orders = followed_;
   r.journal = journal_;
   r.lost = lost();
@@ -434,6 +451,8 @@ std::uint64_t node_state::next_sequence() {
   // Which of the statements is acknowledged decides when the lease began, so the times of all of
   // them are kept; the oldest is dropped, which only makes the lease end earlier.
   constexpr std::size_t max_unacknowledged = 64;
+  TROUPE_INVARIANT(sent_.empty() || sent_.back().second <= now(),
+                   "a node's statements are sent in their order");
   sent_.emplace_back(++sequence_, now());
   if (sent_.size() > max_unacknowledged) sent_.pop_front();
   changed_ = false;
@@ -454,30 +473,13 @@ void node_state::report() {
 
 void node_state::send_report(node_report r) {
   r.sequence = next_sequence();
+  TROUPE_INVARIANT(r.sequence > last_report_.sequence,
+                   "a node's reports are numbered in their order");
   // Parts are forgotten only when the controller has acknowledged this number (forget_ended).
   for (auto& [id, p] : parts_)
     if (is_over(p.report) && p.end_report == 0) p.end_report = r.sequence;
   last_report_ = std::move(r);
   send_message(host_, controller_address, last_report_);
-}
-
-/// Read in pieces: a client asks for the next one from where this one ends.
-void node_state::on_read_log(address from, const read_log& r) {
-  log_chunk reply{r.request, r.lease, r.offset, true, {}};
-  const auto* p = find_in(parts_, r.lease);
-  const bool running = p && !is_over(p->report);
-  payload bytes;
-  if (!options_.process_runner) {
-    reply.why = {reason::kind::unavailable, "simulated work has no log"};
-  } else if (auto read = options_.process_runner->read_log(r.lease, r.offset); read) {
-    reply.offset = read->offset;
-    bytes = std::move(read->bytes);
-    reply.ended = !running && bytes.empty();
-  } else {
-    reply.ended = !running;
-    reply.why = read.error();
-  }
-  send_message(host_, from, reply, std::move(bytes));
 }
 
 }  // namespace troupe::actors

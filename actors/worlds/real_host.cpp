@@ -18,7 +18,6 @@
 #include "messages/base/refuse.hpp"
 #include "messages/base/whole_file.hpp"
 #include "messages/domain/device_kind.hpp"
-#include "planners/titan/titan.hpp"
 #include "runtime/host/log.hpp"
 #include "runtime/host/private_files.hpp"
 #include "runtime/host/real_clock.hpp"
@@ -236,10 +235,7 @@ expected<std::unique_ptr<real_host>> real_host::controller(
   controller_options c;
   c.cluster = (*i)->cluster;
   c.policy = std::move(policy);
-  // Longer than a shell needs to submit several jobs one after the other.
-  constexpr double gather_s = 2;
-  const auto titan = planners::titan_variant(c.policy->name());
-  c.gather_s = titan && titan->merges ? gather_s : 0;
+  c.gather_s = c.policy->traits().gather_s;
   c.local = local;
   c.boot = runtime::boot_number();
   (*i)->actors = start_controller(*(*i)->system, (*i)->host, c).all;

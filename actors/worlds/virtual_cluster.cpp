@@ -69,7 +69,7 @@ virtual_cluster::virtual_cluster(virtual_cluster_options options)
       host.journal = std::make_shared<runtime::observed_journal>(h.journal, options_.on_entry);
     auto started = start_controller(system, host,
                                     {c, options_.policy, false, true, options_.on_decision,
-                                     options_.limits, 0, options_.gather_s});
+                                     options_.limits, 0, options_.gather_s, options_.explains});
     if (options_.on_state) {
       const auto watcher = system.spawn(state_watcher, options_.on_state);
       caf::anon_send(started.orchestrator, subscribe{watcher});

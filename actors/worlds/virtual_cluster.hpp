@@ -37,7 +37,8 @@ struct virtual_cluster_options {
       on_front;
   /// Drops this frame between these two hosts? Null: none.
   std::function<bool(address from, address to, const frame&)> loses;
-  double gather_s = 0;  // controller_options::gather_s
+  double gather_s = 0;   // controller_options::gather_s
+  bool explains = true;  // controller_options::explains
 };
 
 /// A whole cluster in virtual time: the controller, every gateway, node and front, and one client

@@ -1,5 +1,7 @@
 #include "actors/worlds/wiring.hpp"
 
+#include <fmt/format.h>
+
 #include "actors/control/leases/orchestrator.hpp"
 #include "actors/control/scheduling/estimator.hpp"
 #include "actors/control/scheduling/scheduler.hpp"
@@ -9,7 +11,6 @@
 #include "actors/protocol/messenger.hpp"
 #include "actors/protocol/permissions.hpp"
 #include "actors/serving/front/front.hpp"
-#include "planners/policy/checked_policy.hpp"
 #include "planners/serving/scheduled_policy.hpp"
 
 namespace troupe::actors {
@@ -100,11 +101,8 @@ class frame_dispatcher {
 
 controller_actors start_controller(caf::actor_system& system, const runtime::host& h,
                                    const controller_options& options) {
-  // Whatever the world: a policy that breaks its contract fails with a sentence, and decides
-  // nothing in that round.
   auto own = options;
-  own.policy = planners::as_scheduled(std::make_shared<const planners::checked_policy>(
-      options.policy, fmt::format("the policy '{}'", options.policy->name())));
+  own.policy = planners::as_scheduled(options.policy);
   auto o = spawn_actor<orchestrator_state>(system, h, own);
   // On a real host planning has its own thread, so that a job that is hard to plan delays no
   // decision. In virtual time nothing may depend on threads.

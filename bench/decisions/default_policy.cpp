@@ -11,7 +11,6 @@
 #include "cli/reports/comparison.hpp"
 #include "formats/load/load.hpp"
 #include "harness/runs.hpp"
-#include "planners/crius/crius.hpp"
 
 namespace troupe::bench {
 
@@ -78,8 +77,7 @@ expected<beside_frenzy> replay_s(const std::filesystem::path& philly, int runs) 
     if (!run) return refuse(run.error());
     const auto found = cli::find_policy(name);
     if (!found) return refuse(found.error());
-    return cli::replay(*run,
-                       {cli::as_simulated(*found, "frenzy", {}, crius_options{}.search_depth)}, {});
+    return cli::replay(*run, {cli::as_simulated(*found, "frenzy", {})}, {});
   });
 }
 

@@ -15,7 +15,6 @@
 #include "cli/output/human.hpp"
 #include "cli/reports/comparison.hpp"
 #include "formats/load/load.hpp"
-#include "planners/crius/crius.hpp"
 #include "planners/policy/wrapped_policy.hpp"
 #include "planners/titan/titan.hpp"
 #include "policies/hints.hpp"
@@ -91,11 +90,10 @@ expected<std::optional<contestant>> run_policy(const options& o, const load& l, 
     result.jobs = workload->size();
     make_elastic(*workload, o.elastic, seed);
     cli::comparison run{c, std::move(*workload), l.workload, seed, {}};
-    const auto policy = std::make_shared<limited>(
-        with_hints(cli::as_simulated(*found, l.workload, parallelism,
-                                     planners::crius_options{}.search_depth),
-                   {o.hint_sigma, o.hint_iterations, seed}),
-        o.limit_s);
+    const auto policy =
+        std::make_shared<limited>(with_hints(cli::as_simulated(*found, l.workload, parallelism),
+                                             {o.hint_sigma, o.hint_iterations, seed}),
+                                  o.limit_s);
     const auto ok = cli::replay(run, {policy}, {});
     if (policy->is_late() || !ok) {
       const auto plans = parallelism.empty() ? "" : " with pipelines";
@@ -115,7 +113,9 @@ expected<void> run_both(const options& o, const load& l, const cluster& c, const
                         contest& result) {
   auto own = run_policy(o, l, c, name, {}, result);
   if (!own) return refuse(own.error());
-  auto equal = cli::plans_pipelines(name, l.workload, {})
+  const auto policy = cli::find_policy(name);
+  if (!policy) return refuse(policy.error());
+  auto equal = cli::plans_pipelines(**policy, l.workload, {})
                    ? own
                    : run_policy(o, l, c, name, "adaptive", result);
   if (!equal) return refuse(equal.error());

@@ -216,8 +216,11 @@ void local_cluster::describe(const troupe::cluster& c, const std::string& socket
     command.insert(command.end(), rest.begin(), rest.end());
   };
   endpoints_["controller"] = endpoint("controller");
-  add("controller", "controller",
-      {"--local", "--policy", options_.policy, "--listen", endpoints_["controller"]});
+  std::vector<std::string> decides{"--local", "--policy", options_.policy, "--listen",
+                                   endpoints_["controller"]};
+  for (const auto& word : options_.policy_settings)
+    decides.insert(decides.end(), {"--policy-option", word});
+  add("controller", "controller", std::move(decides));
   for (const auto& d : c.datacenters)
     endpoints_[d.name + "/gateway"] = endpoint(d.name + "/gateway");
   for (const auto& d : c.datacenters) {

@@ -24,6 +24,7 @@ struct local_cluster_options {
   std::string cluster_file;
   std::string state;  // a directory with one subdirectory per process
   std::string policy = default_policy;
+  std::vector<std::string> policy_settings{};  // of --policy-option
   std::string keys;
   std::string program;             // empty: this one
   int port = 0;                    // first of as many tcp ports as there are listeners; 0: ipc

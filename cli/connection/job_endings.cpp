@@ -80,7 +80,7 @@ last_output last_output_of(remote& cluster, const job_status& j, std::size_t max
 }
 
 void note_output(const output& out, remote& cluster, const job_status& j) {
-  if (j.state != job_state::failed || j.command.empty() || j.attempts == 0) return;
+  if (j.state != job_state::failed || !has_processes(j) || j.attempts == 0) return;
   const auto last = last_output_of(cluster, j, 1);
   if (last.lines.empty()) return;
   out.note("  its last line: {}", printable(last.lines.front()));

@@ -108,10 +108,11 @@ expected<const planners::python_plugin*> open_python(const std::string& file) {
 }
 
 /// The policy that `make` returns, with a name of its own. Every error begins with the file.
-template <class Make>
-expected<std::shared_ptr<const planners::policy>> checked(const std::string& file, Make make) {
+template <class Make, class Prepare>
+expected<std::shared_ptr<const planners::policy>> checked(const std::string& file, Make make,
+                                                          Prepare prepare) {
   try {
-    const std::shared_ptr<const planners::policy> made{make()};
+    const std::shared_ptr<planners::policy> made{make()};
     if (!made) return bad_plugin(file, "returns no policy");
     auto name = std::string{made->name()};
     if (!is_policy_name(name))
@@ -120,6 +121,7 @@ expected<std::shared_ptr<const planners::policy>> checked(const std::string& fil
     // Results are named by policy: two with one name could not be distinguished.
     if (planners::make_policy(name))
       return bad_plugin(file, fmt::format("its policy '{}' has the name of a built-in one", name));
+    if (auto ok = prepare(*made); !ok) return refuse(ok.error());
     return std::make_shared<const planners::checked_policy>(
         made, fmt::format("{}: its policy '{}'", file, name));
   } catch (const planners::policy_failure& e) {
@@ -148,18 +150,21 @@ std::optional<fs::path> python_policies_object() {
   return {};
 }
 
-expected<std::shared_ptr<const planners::policy>> load_policy_plugin(const std::string& word) {
+expected<std::shared_ptr<const planners::policy>> load_policy_plugin(
+    const std::string& word, const std::function<expected<void>(planners::policy&)>& prepare) {
   if (const auto python = python_file_of(word)) {
     std::error_code error;
     if (!fs::exists(python->file, error)) return bad_plugin(python->file, "no such file");
     const auto plugin = open_python(python->file);
     if (!plugin) return refuse(plugin.error());
-    return checked(python->file,
-                   [&] { return (*plugin)->make(python->file.c_str(), python->of_class.c_str()); });
+    return checked(
+        python->file,
+        [&] { return (*plugin)->make(python->file.c_str(), python->of_class.c_str()); }, prepare);
   }
   const auto plugin = open(word);
   if (!plugin) return refuse(plugin.error());
-  return checked(word, [&] { return (*plugin)->make(); });
+  return checked(
+      word, [&] { return (*plugin)->make(); }, prepare);
 }
 
 }  // namespace troupe::cli

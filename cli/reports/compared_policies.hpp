@@ -32,11 +32,12 @@ struct comparison {
   std::size_t invented = 0;  // jobs whose model is the rule's
   /// Per result: why jobs failed.
   std::vector<std::map<job_id, std::string>> failures{};
-  std::string parallelism{};  // as in as_simulated()
+  std::string parallelism{};          // as in as_simulated()
+  std::vector<bool> has_pipelines{};  // per result: its plans may have them
   /// By name, for policies that plan no pipelines of their own: the results with them. Empty: not
   /// asked.
   std::map<std::string, studies::policy_result> with_pipelines{};
-  /// The policies of titan write to it (as_simulated); null: there are none.
+  /// Gets the programs that the policies solve (studies::noted_in); null: nothing does.
   std::shared_ptr<studies::solve_log> log{};
   std::vector<studies::solve_log> solved{};  // per result
   /// The policy whose jobs those of the others are compared with; empty: none.

@@ -19,7 +19,7 @@
 #include "formats/traces/workload.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/time.hpp"
-#include "planners/crius/crius.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/plans/trace_duration.hpp"
 #include "planners/policy/adaptive_plan.hpp"
 #include "planners/policy/replayed_jobs.hpp"
@@ -170,21 +170,22 @@ expected<replayed> replay_one(const comparison& c, const std::shared_ptr<const p
 // The words of the table and the document.
 constexpr const char *without_pipelines = "data x tensor", *with_all = "data x tensor x pipeline";
 
-bool has_pipelines(const comparison& c, std::string_view policy) {
-  return plans_pipelines(policy, c.workload_name, c.parallelism);
+bool has_pipelines(const comparison& c, const policy_result& r) {
+  const auto i = static_cast<std::size_t>(&r - c.results.data());
+  return i < c.has_pipelines.size() && c.has_pipelines[i];
 }
 
 /// Null where jobs' times are given, whatever their plans.
 // A comparison is fair only within one plan space, so each row names its own.
 json plan_space(const comparison& c, const policy_result& r) {
   if (c.times) return {};
-  return has_pipelines(c, r.policy) ? with_all : without_pipelines;
+  return has_pipelines(c, r) ? with_all : without_pipelines;
 }
 
 /// The figures in the plan space that all have; null if it was not asked.
 json with_pipelines_row(const comparison& c, const policy_result& r) {
   const auto at = c.with_pipelines.find(r.policy);
-  if (c.times || (at == c.with_pipelines.end() && !has_pipelines(c, r.policy))) return {};
+  if (c.times || (at == c.with_pipelines.end() && !has_pipelines(c, r))) return {};
   const auto& x = at == c.with_pipelines.end() ? r : at->second;
   return {{"average_jct_s", x.average_jct_s},
           {"p99_jct_s", x.p99_jct_s},
@@ -199,6 +200,7 @@ expected<void> replay(comparison& c, const policy_list& policies, const fault_pl
     auto r = replay_one(c, p, faults);
     if (!r) return refuse(r.error());
     c.results.push_back(std::move(r->result));
+    c.has_pipelines.push_back(plans_pipelines(*p, c.workload_name, c.parallelism));
     c.failures.push_back(std::move(r->failures));
     c.solved.push_back(c.log ? *c.log : studies::solve_log{});
   }
@@ -209,7 +211,9 @@ expected<void> replay(comparison& c, const policy_list& policies, const fault_pl
 // plans of the same space, which is the comparison that isolates the decisions.
 expected<void> replay_with_pipelines(comparison& c, const policy_list& policies,
                                      const fault_plan& faults) {
-  const auto mine = [&](const auto& p) { return has_pipelines(c, p->name()); };
+  const auto mine = [&](const auto& p) {
+    return plans_pipelines(*p, c.workload_name, c.parallelism);
+  };
   if (c.times || std::ranges::none_of(policies, mine)) return {};
   for (const auto& p : policies) {
     if (mine(p)) continue;
@@ -344,31 +348,16 @@ expected<void> save(const comparison& c, const std::string& directory) {
   return ok;
 }
 
-namespace {
-
-/// They choose it themselves.
-// For these the option --parallelism has no meaning.
-bool plans_any_parallelism(std::string_view policy) {
-  return policy == "troupe" || planners::crius_variant(policy);
-}
-
-}  // namespace
-
-bool plans_pipelines(std::string_view policy, std::string_view workload,
+bool plans_pipelines(const planners::policy& p, std::string_view workload,
                      std::string_view parallelism) {
-  if (plans_any_parallelism(policy)) return true;
+  if (p.traits().any_parallelism) return true;
   return parallelism.empty() ? workload.starts_with("crius") : parallelism == "adaptive";
 }
 
 std::shared_ptr<const planners::policy> as_simulated(std::shared_ptr<const planners::policy> p,
                                                      std::string_view workload,
-                                                     std::string_view parallelism,
-                                                     std::uint32_t search_depth,
-                                                     const policy_settings& settings,
-                                                     const titan_inputs& inputs) {
-  p = with_settings(std::move(p), settings, search_depth, inputs);
-  if (plans_any_parallelism(p->name()) || !plans_pipelines(p->name(), workload, parallelism))
-    return p;
+                                                     std::string_view parallelism) {
+  if (p->traits().any_parallelism || !plans_pipelines(*p, workload, parallelism)) return p;
   return planners::with_adaptive_parallelism(std::move(p));
 }
 
@@ -441,10 +430,11 @@ expected<std::vector<arrival>> load_arrivals(std::span<const std::string> files)
     const auto [file, at_s] = file_and_time(text);
     auto job = formats::load_job(file);
     if (!job) return refuse(job.error());
-    const char* more = job->train               ? "train"
-                       : job->serve             ? "serve"
-                       : job->slots.has_value() ? "slots"
-                                                : nullptr;
+    const auto work = facts_of(*job);
+    const char* more = !work.has_end     ? "serve"
+                       : !work.has_model ? "slots"
+                       : work.has_stages ? "train"
+                                         : nullptr;
     if (more)
       return refuse(reason::kind::invalid,
                     "{}: found a job with '{}', expected a program or simulated work (troupe train "

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "cli/options/policy_option.hpp"
-#include "cli/options/policy_settings.hpp"
 #include "cli/output/output.hpp"
 #include "cli/reports/compared_policies.hpp"
 #include "formats/traces/throughputs.hpp"
@@ -40,19 +39,16 @@ std::string title_of(const comparison& c);
 /// Writes result.json, usage.html, and for each policy jobs-POLICY.csv and usage-POLICY.csv.
 expected<void> save(const comparison& c, const std::string& directory);
 
-/// A policy as `simulate` runs it, with these settings. `parallelism`: of simulated work, "own",
+/// A policy as `simulate` runs it. `parallelism`: of simulated work, "own",
 /// "adaptive", or empty for the default of the workload's rule. Policies that choose any
 /// parallelism themselves keep theirs.
 std::shared_ptr<const planners::policy> as_simulated(std::shared_ptr<const planners::policy> p,
                                                      std::string_view workload,
-                                                     std::string_view parallelism,
-                                                     std::uint32_t search_depth,
-                                                     const policy_settings& settings = {},
-                                                     const titan_inputs& inputs = {});
+                                                     std::string_view parallelism);
 
 /// Whether a policy's plans of simulated work may have pipelines, as as_simulated() makes it; else
 /// they are data and tensor parallel alone.
-bool plans_pipelines(std::string_view policy, std::string_view workload,
+bool plans_pipelines(const planners::policy& p, std::string_view workload,
                      std::string_view parallelism);
 
 /// The workload of a trace whose user names none: as-is if its rows have durations and nothing of a

@@ -11,6 +11,7 @@
 #include "messages/base/statistics.hpp"
 #include "messages/domain/device_kind.hpp"
 #include "messages/domain/job_union.hpp"
+#include "messages/domain/work_kind.hpp"
 
 namespace troupe::cli {
 
@@ -117,17 +118,18 @@ json document_of(const training_result& t) {
            {"p99", statistics::quantile(all, 0.99)}}},
          {"planned_iteration_s", r.planned_s}};
   // A slot lasts a second, so that the same figure can be compared with the paper's diagrams.
-  if (t.job.slots) d["slots"] = mean;
+  const bool slots = !facts_of(t.job).has_model;
+  if (slots) d["slots"] = mean;
   if (r.lower_bound_s > 0) d["lower_bound"] = r.lower_bound_s;
   // A simulated device computes nothing, so it has no losses.
-  if (!t.job.slots && !is_simulated(r.device)) {
+  if (!slots && !is_simulated(r.device)) {
     d["losses"] = losses;
     d["gradient_norms"] = norms;
   } else {
     d["losses"] = json::array();
   }
-  d["tokens_per_s"] = t.job.slots ? 0 : r.tokens_per_s;
-  d["samples_per_s"] = t.job.slots ? 0 : samples_per_s(t);
+  d["tokens_per_s"] = slots ? 0 : r.tokens_per_s;
+  d["samples_per_s"] = slots ? 0 : samples_per_s(t);
   d["gpu_utilization"] = used;
   d["bubble_fraction"] = 1 - used;
   d["wan_bytes"] = r.wan_bytes;
@@ -154,7 +156,7 @@ json document_of(const training_result& t) {
 
 std::string text_of(const training_result& t) {
   const auto& r = t.report;
-  const bool slots = t.job.slots.has_value();
+  const bool slots = !facts_of(t.job).has_model;
   const auto time = [&](double x) {
     return slots ? fmt::format("{:.6g} slot{}", x, x == 1 ? "" : "s") : duration_text(x);
   };

@@ -22,7 +22,7 @@ double remaining_s(const job_view& job) {
 expected<has_choice> place(const snapshot& s, const idle_index& idle, const job_view& job) {
   std::optional<idle_index> allowed;  // a job may want GPUs of one type only
   return has(s.cluster, allowed_idle(s.cluster, idle, *job.spec, allowed), *job.plans,
-             job.bytes_floor);
+             job.history.bytes_floor);
 }
 
 }  // namespace

@@ -17,8 +17,9 @@ std::shared_ptr<const planners::policy> runs::policy_of(const contestant& who) {
   if (who.change) who.change(*options);
   auto& programs = programs_[who.name];
   programs = std::make_shared<studies::solve_log>();
-  options->solve = studies::solver_with(programs);
-  return known = planners::make_titan(*options);
+  auto made = planners::make_titan(*options);
+  made->use({options->measured, studies::noted_in(programs)});
+  return known = std::move(made);
 }
 
 const std::vector<arrival>& runs::workload(double density, std::uint64_t seed) {

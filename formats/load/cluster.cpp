@@ -27,6 +27,25 @@ bool has_port(std::string_view text, std::size_t colon) {
   return n && *n >= 1 && *n <= 65535 && *n == static_cast<int>(*n);
 }
 
+/// Numbers by policy and name.
+std::vector<policy_setting> read_policy_settings(findings& found, const value& v) {
+  std::vector<policy_setting> all;
+  const map_reader check{found, v, "policy_options"};
+  for (std::size_t i = 0; i < v.items.size() && found.good(); ++i) {
+    const auto& names = v.items[i].keys;
+    map_reader map{found, v.items[i], inside("policy_options", v.keys[i])};
+    for (std::size_t k = 0; k < names.size() && found.good(); ++k) {
+      auto& s = all.emplace_back();
+      s.policy = v.keys[i];
+      s.name = names[k];
+      map.read(s.name, s.value, {-1e12, 1e12});
+      s.origin =
+          complaint(found.file(), v.items[i].key_lines[k], inside(map.place(), s.name), "").text;
+    }
+  }
+  return all;
+}
+
 /// State of reading one cluster file.
 class cluster_loader {
  public:
@@ -50,6 +69,7 @@ class cluster_loader {
     map.section("settings", [&](map_reader& settings) { read_settings(settings); });
     if (const auto* v = map.find("gpus")) read_overrides(*v);
     map.each("prices", [&](auto& at) { read_price(at); });
+    if (const auto* v = map.find("policy_options")) read_policy_settings(found_, *v);
     map.finish();
     return std::move(out_);
   }
@@ -307,6 +327,15 @@ expected<cluster> load_cluster(const std::filesystem::path& file,
 expected<cluster> load_cluster(const std::filesystem::path& file) {
   return load_catalogue(catalogue_for(file)).and_then([&](const std::vector<gpu_type>& catalogue) {
     return load_cluster(file, catalogue);
+  });
+}
+
+expected<std::vector<policy_setting>> load_policy_settings(
+    const std::filesystem::path& cluster_file) {
+  return read_file(cluster_file, [&](findings& found, const value& tree) {
+    const auto at = tree.index_of("policy_options");
+    return at < tree.items.size() ? read_policy_settings(found, tree.items[at])
+                                  : std::vector<policy_setting>{};
   });
 }
 

@@ -5,6 +5,7 @@
 #include "messages/admission/admission.hpp"
 #include "messages/admission/job_keys.hpp"
 #include "messages/admission/retries.hpp"
+#include "messages/domain/work_kind.hpp"
 
 // The reverse of job.cpp. Values are JSON, which is YAML, too: a list or map is one line.
 //
@@ -140,19 +141,19 @@ void add_memory(json& file, const memory_options& o) {
 /// `gpus` is what the program gets, or an upper bound; else it is the default.
 void add_gpus(json& file, const job_spec& job) {
   file.erase("gpus");
-  const bool is_bound = !is_program(job) && job.max_gpus == job.gpus;
+  const bool is_bound = !facts_of(job).has_processes && job.max_gpus == job.gpus;
   if (is_bound) file.erase("max_gpus");
-  if (is_bound || job.exact_gpus || is_elastic_program(job)) file["gpus"] = job.gpus;
+  if (is_bound || job.exact_gpus || facts_of(job).elastic) file["gpus"] = job.gpus;
   // same_gpus makes a number exact that the file gives.
   if (job.elastic && job.elastic->same_gpus && !job.exact_gpus) file.erase("gpus");
 }
 
 json file_of(const job_spec& job) {
   json file{{"name", job.name}};
-  auto keys = admission::job_keys(!is_program(job) && !job.slots && !job.serve);
+  auto keys = admission::job_keys(!facts_of(job).has_processes && !job.slots && !job.serve);
   if (job.serve) std::erase_if(keys, [](const auto& k) { return !k.use.served; });
   if (!job.serve && !job.slots && !job.assumed_model) file["model"] = model_map(job.model);
-  if (is_program(job)) file["command"] = job.command;
+  if (facts_of(job).has_processes) file["command"] = job.command;
   add_keys(file, keys, job);
   add_gpus(file, job);
   if (job.assumed_iterations == false) file["iterations"] = job.iterations;

@@ -35,6 +35,17 @@ expected<cluster> load_cluster(const std::filesystem::path& file,
 /// The same with the catalogue of catalogue_for().
 expected<cluster> load_cluster(const std::filesystem::path& file);
 
+/// A number of a policy that its user sets.
+struct policy_setting {
+  std::string origin;        // the beginning of a sentence about it: "FILE:LINE: KEY: "
+  std::string policy, name;  // no policy: of each that has it
+  double value = 0;
+};
+/// `policy_options:` of a cluster file, in its order; whether there are such policies is not known
+/// here.
+expected<std::vector<policy_setting>> load_policy_settings(
+    const std::filesystem::path& cluster_file);
+
 /// A model: Troupe's YAML, or a Hugging Face config.json (GPT-2, Llama, Mistral, Qwen2, BERT, ViT).
 expected<model> load_model(const std::filesystem::path& file);
 

@@ -10,10 +10,13 @@
 namespace troupe::gpu {
 
 void batch_queue::add(batch_sequence s) {
-  TROUPE_INVARIANT(!s.prompt.empty() && s.prompt.size() == s.what.prompt_tokens);
-  TROUPE_INVARIANT(pages_for(s.positions()) <= pages_);
-  TROUPE_INVARIANT(s.computes || !s.what.scores_prompt);
+  TROUPE_INVARIANT(!s.prompt.empty() && s.prompt.size() == s.what.prompt_tokens,
+                   "a sequence has the tokens of its prompt");
+  TROUPE_INVARIANT(pages_for(s.positions()) <= pages_,
+                   "a sequence fits into the pages of an empty device");
+  TROUPE_INVARIANT(s.computes || !s.what.scores_prompt, "a prompt that is scored is computed here");
   const auto id = s.id;
+  TROUPE_INVARIANT(!sequences_.contains(id), "a sequence has a number that no other has had");
   waiting_.push_back(id);
   auto& added = sequences_[id];
   added.about = std::move(s);
@@ -70,6 +73,7 @@ std::uint32_t batch_queue::known_prefix(sequence_id id) const {
 // this one's, which has the same values.
 void batch_queue::publish(sequence& s) {
   if (!limits_.shares) return;
+  TROUPE_INVARIANT(s.sure <= s.computed, "what is sure of a prompt has been computed");
   for (auto page = s.shared.size(); (page + 1) * tile_positions <= s.sure; ++page) {
     const auto before = s.shared.empty() ? page_name{} : s.shared.back();
     auto name = find_page(s, page, before);
@@ -80,7 +84,8 @@ void batch_queue::publish(sequence& s) {
       name = index_.add(owner_, before,
                         std::span{s.about.prompt}.subspan(page * tile_positions, tile_positions));
     }
-    TROUPE_INVARIANT(s.own > 0 && page < s.on_device);
+    TROUPE_INVARIANT(s.own > 0 && page < s.on_device,
+                     "a page that becomes shared is one of the sequence's own, on the device");
     --s.own;
     s.shared.push_back(name);
     kept_.push_back({s.about.id, static_cast<std::uint32_t>(page), name});
@@ -102,13 +107,15 @@ void batch_queue::forget(page_name p) {
 
 /// There are as many that can be had.
 void batch_queue::take_pages(std::uint32_t n) {
+  TROUPE_INVARIANT(n <= free_pages(), "no more pages are taken than can be had");
   while (free_ < n) {
     const auto page = index_.evict();
-    TROUPE_INVARIANT(page);
+    TROUPE_INVARIANT(page, "there are as many pages as are taken");
     dropped_.push_back(*page);
     ++free_;
   }
   free_ -= n;
+  TROUPE_INVARIANT(free_ <= pages_, "no more pages are free than the device has");
 }
 
 // Its pages count as free at once, while the device still has them: a round releases before it
@@ -182,6 +189,7 @@ std::vector<sequence_id> batch_queue::admit() {
       detach(s);
       break;
     }
+    TROUPE_INVARIANT(s.own == 0, "a sequence that waits has no pages of its own");
     take_pages(need);
     s.own = need;
     counts_.cached_prompt += s.computed;
@@ -192,6 +200,9 @@ std::vector<sequence_id> batch_queue::admit() {
     running_.insert(place, id);
     now.push_back(id);
   }
+  TROUPE_INVARIANT(running_.size() <= limits_.running, "no more sequences run than may");
+  TROUPE_INVARIANT(running_.size() + waiting_.size() == sequences_.size(),
+                   "a sequence runs or waits");
   return now;
 }
 
@@ -212,7 +223,8 @@ void batch_queue::compute(sequence_id id) {
 }
 
 void batch_queue::put(batch_round::cache_part p) {
-  TROUPE_INVARIANT(!sequences_.at(p.sequence).about.computes);
+  TROUPE_INVARIANT(!sequences_.at(p.sequence).about.computes,
+                   "a part of a cache is put for a sequence that does not compute it");
   parts_.push_back(std::move(p));
 }
 
@@ -220,13 +232,20 @@ void batch_queue::put(batch_round::cache_part p) {
 // token already, and needs only the cache.
 void batch_queue::cached(sequence_id id, payload hidden) {
   auto& s = sequences_.at(id);
-  TROUPE_INVARIANT(!s.about.computes && s.computed == 0);
+  TROUPE_INVARIANT(!s.about.computes && s.computed == 0, "a cache arrives whole, once");
   s.computed = s.about.prompt.size();
   s.arrives = true;
   if (s.about.known.empty()) {
     s.awaits = true;
     last_.emplace_back(id, std::move(hidden));
   }
+}
+
+void batch_queue::check_pages() const {
+  std::size_t own = 0;
+  for (const auto id : running_) own += sequences_.at(id).own;
+  TROUPE_INVARIANT(free_ + index_.size() + own == pages_,
+                   "each page of a device is free, shared, or one sequence's own");
 }
 
 // ---- rounds
@@ -249,7 +268,8 @@ next_token batch_queue::next_of(sequence& s) {
 void batch_queue::reach(batch_round& r, sequence& s, std::uint32_t positions) {
   const auto pages = pages_for(positions);
   if (pages <= s.on_device) return;
-  TROUPE_INVARIANT(pages <= s.pages());
+  TROUPE_INVARIANT(pages <= s.pages(),
+                   "the device reaches no page that the sequence does not have");
   batch_round::reservation x{s.about.id, positions, {}};
   if (s.on_device < s.shared.size())
     x.shared.assign(s.shared.begin() + s.on_device, s.shared.end());
@@ -265,11 +285,13 @@ void batch_queue::decode(batch_round& r) {
     const auto id = running_[i];
     auto& s = sequences_.at(id);
     if (!s.decodes()) continue;
-    TROUPE_INVARIANT(s.computed == s.about.prompt.size());
+    TROUPE_INVARIANT(s.computed == s.about.prompt.size(),
+                     "a token is decoded after the whole prompt");
     const auto position = static_cast<std::uint32_t>(s.about.prompt.size() + s.fed);
     s.stalled = pages_for(position + 1) > s.pages() && !take_page_for(s);
     if (s.stalled) continue;
     reach(r, s, position + 1);
+    TROUPE_INVARIANT(s.fed < s.about.known.size(), "a token that is decoded is a known one");
     batch_round::decoded d;
     d.row = {id, position, s.about.known[s.fed]};
     if (++s.fed == s.about.known.size()) d.next = next_of(s);
@@ -332,6 +354,7 @@ void batch_queue::prefill(batch_round& r) {
     const auto n = std::min(whole, s.about.prompt.size() - s.computed);
     left -= std::min(left, n);
     counts_.computed_prompt += n;
+    TROUPE_INVARIANT(s.computed % tile_positions == 0, "a chunk of a prompt begins at a tile");
     batch_round::chunk c{id, static_cast<std::uint32_t>(s.computed), {}, {}};
     const auto begin = s.about.prompt.begin() + static_cast<std::ptrdiff_t>(s.computed);
     c.tokens.assign(begin, begin + static_cast<std::ptrdiff_t>(n));
@@ -359,6 +382,7 @@ batch_round batch_queue::next() {
     s.sure = s.computed;
     publish(s);
   }
+  check_pages();
   batch_round r;
   decode(r);
   for (const auto& p : parts_) {
@@ -389,7 +413,7 @@ bool batch_queue::idle() const {
 void batch_queue::took(sequence_id id, std::uint32_t token) {
   auto* s = find_in(sequences_, id);
   if (!s) return;
-  TROUPE_INVARIANT(s->awaits);
+  TROUPE_INVARIANT(s->awaits, "a token arrives that was awaited");
   s->awaits = false;
   s->sure = s->computed;
   s->about.known.push_back(token);

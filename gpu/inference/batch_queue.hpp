@@ -142,6 +142,7 @@ class batch_queue {
   void leave(sequence& s);
   void set_back(sequence_id id);
   void take_pages(std::uint32_t n);
+  void check_pages() const;
   bool take_page_for(sequence& s);
   void reach(batch_round& r, sequence& s, std::uint32_t positions);
   void decode(batch_round& r);

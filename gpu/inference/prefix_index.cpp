@@ -43,6 +43,7 @@ page_name prefix_index::add(const prefix_owner& owner, page_name before,
                             std::span<const std::uint32_t> tokens) {
   const auto hash = hash_behind(owner, before, tokens);
   const auto name = ++names_;
+  TROUPE_INVARIANT(before == 0 || pages_.contains(before), "a page follows one that is there");
   pages_[name] = {owner, before, {tokens.begin(), tokens.end()}, hash, 1, 0};
   by_hash_.emplace(hash, name);
   return name;
@@ -50,12 +51,14 @@ page_name prefix_index::add(const prefix_owner& owner, page_name before,
 
 void prefix_index::hold(page_name p) {
   auto& page = pages_.at(p);
-  if (page.holders++ == 0) idle_.erase({page.idle_since, p});
+  if (page.holders++ > 0) return;
+  const auto idle = idle_.erase({page.idle_since, p});
+  TROUPE_INVARIANT(idle == 1, "a page that nobody holds is idle");
 }
 
 void prefix_index::let_go(page_name p) {
   auto& page = pages_.at(p);
-  TROUPE_INVARIANT(page.holders > 0);
+  TROUPE_INVARIANT(page.holders > 0, "a page is let go by a sequence that holds it");
   if (--page.holders > 0) return;
   page.idle_since = ++times_;
   idle_.emplace(page.idle_since, p);
@@ -65,6 +68,7 @@ std::optional<page_name> prefix_index::evict() {
   if (idle_.empty()) return {};
   const auto name = idle_.begin()->second;
   idle_.erase(idle_.begin());
+  TROUPE_INVARIANT(pages_.at(name).holders == 0, "a page that is dropped is nobody's");
   erase_hash(name);
   pages_.erase(name);
   return name;

@@ -70,7 +70,7 @@ void shared_buffers::state::give_back(const buffer_place& place) {
   if (place.bytes == 0) return;
   auto& pieces = free[place.region - 1];
   auto [piece, fresh] = pieces.emplace(place.offset, place.bytes);
-  TROUPE_INVARIANT(fresh);
+  TROUPE_INVARIANT(fresh, "a piece of shared memory is given back once");
   if (const auto next = std::next(piece);
       next != pieces.end() && next->first == piece->first + piece->second) {
     piece->second += next->second;

@@ -13,6 +13,7 @@
 #include "messages/codec/shape.hpp"
 #include "messages/domain/device_kind.hpp"
 #include "messages/domain/tensor_split.hpp"
+#include "messages/domain/work_kind.hpp"
 
 namespace troupe::admission {
 
@@ -272,7 +273,8 @@ std::optional<objection> check_estimate_only(const job_spec& job) {
   if (w.data_parallel % context != 0)
     return failure("pipeline", "context_parallel ({}) must divide data_parallel ({})", context,
                    w.data_parallel);
-  const bool is_real = is_program(job) || (job.train && !is_simulated(job.train->device));
+  const bool is_real =
+      facts_of(job).has_processes || (job.train && !is_simulated(job.train->device));
   if (!is_real) return {};
   constexpr auto why =
       "for estimates and train.device: sim only: no training here has it, neither the built-in nor "
@@ -335,7 +337,7 @@ std::optional<objection> check_words(const job_spec& job) {
   if (job.command.empty() && (job.exact_gpus || job.assumed_model))
     return objection{job.exact_gpus ? "gpus" : "model",
                      "only of a program the number of GPUs is exact, and the model assumed"};
-  if (has_exact_gpus(job) && job.max_gpus && job.gpus > *job.max_gpus)
+  if (facts_of(job).exact_gpus && job.max_gpus && job.gpus > *job.max_gpus)
     return objection{"gpus", more_than_max_gpus(job)};
   if (!job.command.empty() && job.command[0].empty())
     return failure("command", "the program's name is empty");
@@ -348,7 +350,7 @@ std::optional<objection> check_words(const job_spec& job) {
 
 // Programs are stopped by signals, trainings by messages: each has its own time to save.
 std::optional<objection> check_stops(const job_spec& job) {
-  if (is_program(job)) return {};
+  if (facts_of(job).has_processes) return {};
   if (job.grace_s)
     return failure("grace_s",
                    "for programs (command:) only; a training has the cluster's preempt_grace_s");

@@ -3,6 +3,7 @@
 
 #include "messages/admission/admission.hpp"
 #include "messages/admission/admission_problems.hpp"
+#include "messages/domain/work_kind.hpp"
 
 // `elastic:` of programs: which stops and GPUs its user allows, and its known costs.
 
@@ -70,7 +71,7 @@ problem check_rates(const elastic& e) {
 
 std::optional<objection> objection_to_elastic(const job_spec& job) {
   if (!job.elastic) return {};
-  if (!is_program(job))
+  if (!facts_of(job).has_processes)
     return failure("elastic",
                    "for programs (command:) only; a training may be stopped and moved without it");
   const auto& e = *job.elastic;

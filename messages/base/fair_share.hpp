@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "messages/base/invariant.hpp"
 #include "messages/base/time.hpp"
 
 namespace troupe {
@@ -70,6 +71,8 @@ class fair_share {
     const auto ended = k.active.front();
     advance(now);
     k.served = std::max(k.served, ended.end);
+    TROUPE_INVARIANT(k.transfers >= ended.count && transfers_ >= ended.count,
+                     "a transfer that ends had been started");
     k.transfers -= ended.count;
     transfers_ -= ended.count;
     std::pop_heap(k.active.begin(), k.active.end(), later);

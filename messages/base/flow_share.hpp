@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "messages/base/fair_share.hpp"
+#include "messages/base/invariant.hpp"
 #include "messages/base/time.hpp"
 
 namespace troupe {
@@ -29,7 +30,11 @@ class flow_share {
   std::optional<std::uint64_t> take_ended(time_ns now) {
     const auto token = share_.take_ended(now);
     if (!token) return token;
-    const auto at = flows_.find(under_way_.extract(*token).mapped());
+    const auto known = under_way_.extract(*token);
+    TROUPE_INVARIANT(known, "a transfer that ends was under way");
+    const auto at = flows_.find(known.mapped());
+    TROUPE_INVARIANT(at != flows_.end() && at->second.front().token == *token,
+                     "the transfers of a flow end in their order");
     at->second.pop_front();
     if (at->second.empty())
       flows_.erase(at);

@@ -89,44 +89,6 @@ struct job_spec {
                 across_datacenters, unequal, retries, assumed_iterations, assumed_batch);
 };
 
-/// Is it a user's program?
-inline bool is_program(const job_spec& s) {
-  return !s.command.empty();
-}
-
-/// Is it a program that policies may stop and resume?
-inline bool is_elastic_program(const job_spec& s) {
-  return is_program(s) && s.elastic;
-}
-
-/// Does the built-in trainer run it?
-inline bool is_training(const job_spec& s) {
-  return s.command.empty() && (s.train || s.slots);
-}
-
-/// Does it serve a model, until it is cancelled?
-inline bool is_serving(const job_spec& s) {
-  return s.serve.has_value();
-}
-
-/// Does it run on exactly `gpus` GPUs, as many of each of its nodes? A program does whose user gave
-/// that number, or named no model, unless it may be resized.
-inline bool has_exact_gpus(const job_spec& s) {
-  const bool resizable = s.elastic && !s.elastic->same_gpus;
-  return is_program(s) && (s.exact_gpus || s.assumed_model) && !resizable;
-}
-
-/// Can its memory be predicted, or has its user given it? Nothing is known of a program that names
-/// a number of GPUs alone.
-inline bool has_known_memory(const job_spec& s) {
-  return !s.assumed_model || !s.exact_gpus || (s.memory && s.memory->gb > 0);
-}
-
-/// A program without a number of iterations may end at any time.
-inline bool has_known_length(const job_spec& s) {
-  return !is_serving(s) && (s.command.empty() || s.iterations > 1);
-}
-
 /// A job and its submission time in seconds since the start.
 struct arrival {
   double at_s = 0;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "messages/base/folds.hpp"
+#include "messages/base/invariant.hpp"
 
 namespace troupe {
 
@@ -38,6 +39,7 @@ std::vector<std::uint64_t> after_rounds(std::span<const member_work> members, do
     rounds += longer;
     of_a_round -= members[m].batch;
   }
+  TROUPE_INVARIANT(done >= -1, "rounds of a union do not use more samples than were done");
   return mapped(members, [&](const member_work& m) { return std::min(m.iterations, rounds); });
 }
 

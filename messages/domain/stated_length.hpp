@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "messages/domain/job.hpp"
+#include "messages/domain/work_kind.hpp"
 
 namespace troupe {
 
@@ -11,8 +12,9 @@ namespace troupe {
 /// user's only with the flag that says so: files and clients before 0.4 have 1 for "unknown"
 /// without a flag.
 inline std::optional<std::uint64_t> stated_iterations(const job_spec& s) {
-  if (is_serving(s)) return {};
-  const bool assumed = is_program(s) && s.assumed_iterations.value_or(s.iterations <= 1);
+  if (!facts_of(s).has_end) return {};
+  const bool assumed =
+      facts_of(s).has_processes && s.assumed_iterations.value_or(s.iterations <= 1);
   return assumed ? std::nullopt : std::optional{s.iterations};
 }
 
@@ -23,8 +25,8 @@ inline std::uint64_t iterations_or(const job_spec& s, std::uint64_t otherwise) {
 
 /// As stated_iterations(), for samples of an iteration.
 inline std::optional<std::uint32_t> stated_batch(const job_spec& s) {
-  if (is_serving(s)) return {};
-  const bool assumed = is_program(s) && s.assumed_batch.value_or(s.global_batch <= 1);
+  if (!facts_of(s).has_end) return {};
+  const bool assumed = facts_of(s).has_processes && s.assumed_batch.value_or(s.global_batch <= 1);
   return assumed ? std::nullopt : std::optional{s.global_batch};
 }
 

@@ -256,6 +256,11 @@ inline job_status status_from(const job_spec& spec) {
   return s;
 }
 
+/// As work_facts::has_processes of its work.
+inline bool has_processes(const job_status& s) {
+  return !s.command.empty();
+}
+
 /// Answered by `query_reply`.
 struct query_jobs {
   std::uint64_t request = 0;

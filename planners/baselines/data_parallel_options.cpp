@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "messages/domain/work_kind.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/places.hpp"
 #include "planners/policy/placement.hpp"
@@ -62,10 +63,10 @@ std::optional<placed_plan> place_requested(const std::vector<gpu_pool>& pools, f
                                            const job_view& j) {
   const auto wanted = requested(j);
   for (const auto& o : options_on(pools, j)) {
-    if (o.how->gpus() != wanted || o.how->bytes_per_gpu <= j.bytes_floor) continue;
+    if (o.how->gpus() != wanted || o.how->bytes_per_gpu <= j.history.bytes_floor) continue;
     const auto& pool = pools[o.pool];
-    auto where = has_exact_gpus(*j.spec) ? find_for_program(free, pool, wanted, *j.spec)
-                                         : free.find(pool, wanted, {});
+    auto where = facts_of(*j.spec).exact_gpus ? find_for_program(free, pool, wanted, *j.spec)
+                                              : free.find(pool, wanted, {});
     if (where.empty()) continue;
     free.take(where);
     return placed_plan{*o.how, std::move(where)};
@@ -88,16 +89,16 @@ std::uint32_t pool_of(const std::vector<gpu_pool>& pools, const allocation& wher
 }
 
 bool may_be_moved(const job_view& j) {
-  return is_resumable(*j.spec) && has_plans(j);
+  return facts_of(*j.spec).resumable && has_plans(j);
 }
 
 bool data_parallel_policy::places(const job_spec& job, bool) const {
-  return !is_pipeline_job(job);
+  return !facts_of(job).pipelines;
 }
 
 expected<std::vector<plan>> data_parallel_policy::plans_of(const cluster& c, const job_spec& job,
                                                            planning_budget& budget) const {
-  if (job.command.empty()) return data_parallel_plans(c, job, counts_for(job));
+  if (!facts_of(job).brings_layout) return data_parallel_plans(c, job, counts_for(job));
   return plans_of_one_pool(c, job, policy::plans_of(c, job, budget));
 }
 

@@ -47,12 +47,13 @@ bool may_be_moved(const job_view& j);
 /// plans of a few counts of GPUs, of one pool each, and leave all pipelines to with_trainings.
 class data_parallel_policy : public queue_policy {
  public:
-  bool plans_by_request() const final { return true; }
+  policy_traits traits() const final { return {.round_s = round_s(), .plans_by_request = true}; }
   bool places(const job_spec& job, bool pipelines) const final;
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const final;
 
  private:
+  virtual double round_s() const { return 0; }
   /// The counts of GPUs to plan a job for, ascending.
   virtual std::vector<std::uint32_t> counts_for(const job_spec& job) const = 0;
   /// Why a job waits that has plans.

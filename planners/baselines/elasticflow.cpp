@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "messages/base/time.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/baselines/data_parallel_options.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/policy/elastic_jobs.hpp"
@@ -38,7 +39,8 @@ class elastic_pool {
   void add(const job_view& j) {
     elastic_candidate c{&j, {}, {}};
     for (const auto& p : *j.plans)
-      if (p.gpu_types[0] == pool_.gpu && p.bytes_per_gpu > j.bytes_floor) c.plans.push_back(&p);
+      if (p.gpu_types[0] == pool_.gpu && p.bytes_per_gpu > j.history.bytes_floor)
+        c.plans.push_back(&p);
     // The fastest of each count.
     std::ranges::sort(c.plans, {},
                       [](const plan* p) { return std::pair(p->gpus(), -p->samples_per_s); });
@@ -52,7 +54,7 @@ class elastic_pool {
         deadlines_ && j.spec->deadline_s
             ? j.submitted_s + *j.spec->deadline_s - s_.now_s - margin_s - restart_of(s_.cluster, j)
             : never;
-    if (!has_known_length(*j.spec)) c.shape.work = work_to_deadline(c.shape);
+    if (!facts_of(*j.spec).has_known_length) c.shape.work = work_to_deadline(c.shape);
     jobs_.push_back(std::move(c));
   }
 
@@ -126,7 +128,7 @@ class elastic_pool {
     for (const auto i : order) {
       const auto& where = jobs_[i].job->where;
       grants.push_back({0, shares[i], &where, total_gpus(where) == shares[i],
-                        has_exact_gpus(*jobs_[i].job->spec)});
+                        facts_of(*jobs_[i].job->spec).exact_gpus});
     }
     place_counts({pool_}, grants, free_);
     std::vector<allocation> places(jobs_.size());
@@ -170,9 +172,6 @@ class elasticflow final : public data_parallel_policy {
   elasticflow(std::string name, bool deadlines) : name_{std::move(name)}, deadlines_{deadlines} {}
 
   std::string_view name() const override { return name_; }
-  /// Deadlines come nearer while nothing happens.
-  double round_s() const override { return deadlines_ ? 60 : 0; }
-
   std::vector<decision> decide(const snapshot& s, random_source&) const override {
     std::vector<decision> out;
     const auto pools = pools_of(s.cluster, s.idle);
@@ -188,6 +187,8 @@ class elasticflow final : public data_parallel_policy {
   }
 
  private:
+  /// Deadlines come nearer while nothing happens.
+  double round_s() const override { return deadlines_ ? 60 : 0; }
   std::vector<std::uint32_t> counts_for(const job_spec& job) const override {
     std::vector<std::uint32_t> counts;
     for (std::uint32_t n = 1; n <= std::max(8U, 4 * job.gpus); n *= 2)

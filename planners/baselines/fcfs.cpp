@@ -5,6 +5,7 @@
 // ever.
 
 #include "messages/base/refuse.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/plans/bounds.hpp"
@@ -61,10 +62,10 @@ std::vector<gpu_index> named_types(const cluster& c, const supply& all, const re
 expected<std::vector<gpu_index>> types_for(const cluster& c, const supply& all, const job_view& j) {
   const auto job = request_of(*j.spec);
   if (job.gpus == 0) return refuse(kind::invalid, "requests no GPU");
-  if (j.out_of_memory > 0) {
+  if (j.history.out_of_memory > 0) {
     return refuse(kind::infeasible, "ran out of memory on the {} GPUs it requested", job.gpus);
   }
-  if (has_exact_gpus(*j.spec)) {
+  if (facts_of(*j.spec).exact_gpus) {
     if (auto why = why_never(j)) return refuse(std::move(*why));
     return std::vector<gpu_index>{};
   }
@@ -88,7 +89,7 @@ expected<std::vector<gpu_index>> types_for(const cluster& c, const supply& all, 
 std::optional<decision> start(const cluster& c, const idle_index& all_idle, const supply& all,
                               const job_view& j, const std::vector<gpu_index>& types) {
   const auto& job = *j.spec;
-  if (has_exact_gpus(job)) {
+  if (facts_of(job).exact_gpus) {
     auto p = place_exact(c, all_idle, j);
     if (!p) return {};
     return start_job(j.id, std::move(p->how), std::move(p->where));
@@ -128,8 +129,10 @@ std::optional<decision> start(const cluster& c, const idle_index& all_idle, cons
 class fcfs : public queue_policy {
  public:
   std::string_view name() const override { return "fcfs"; }
-  bool plans_by_request() const override { return true; }  // whether there are any
-  bool starts_requested_number() const override { return true; }
+  /// Whether a job has plans depends on its request.
+  policy_traits traits() const override {
+    return {.plans_by_request = true, .starts_requested_number = true};
+  }
 
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {
@@ -143,17 +146,30 @@ class fcfs : public queue_policy {
     if (s.waiting.empty()) return out;
     const supply all(s.cluster);
     remaining_idle idle{s.idle};
+    const job_view* head = nullptr;  // the first that waits on
+    bool blocked = false;
     for (const auto* j : in_order(s.waiting)) {
+      if (blocked) {
+        s.note(j->id, wait_code::blocked, static_cast<double>(head->id));
+        continue;
+      }
       const auto types = types_for(s.cluster, all, *j);
       if (!types) {
         out.push_back(give_up(j->id, types.error()));
         continue;
       }
       auto d = start(s.cluster, *idle, all, *j, *types);
+      if (!d) {
+        if (!head) head = j;
+        s.note(j->id, head == j ? wait_code::too_few : wait_code::blocked,
+               static_cast<double>(head == j ? request_of(*j->spec).gpus : head->id));
+      }
       // The first job blocks the queue, unless it waits for nodes and not for jobs: the end of none
       // can start it, and the queue would stand still for as long as the nodes are away.
       if (!d && !s.unusable.empty() && !start(s.cluster, usable(s), all, *j, *types)) continue;
-      if (!d) break;
+      if (!d && !s.notes) break;
+      blocked = !d;
+      if (blocked) continue;
       idle.take(d->where);
       out.push_back(std::move(*d));
     }
@@ -174,10 +190,11 @@ class fcfs : public queue_policy {
   }
 
   reason why_waits(const snapshot& s, const job_view& j) const override {
-    const auto* head = in_order(s.waiting).front();
-    if (head->id != j.id) {
-      return because(kind::insufficient, "queued behind job {}, the head of the queue", head->id);
-    }
+    const auto* note = s.note_of(j.id);
+    if (!note) return not_decided_yet();
+    if (note->code == wait_code::blocked)
+      return because(kind::insufficient, "queued behind job {}, the head of the queue",
+                     static_cast<job_id>(note->first));
     const supply all(s.cluster);
     const auto types = types_for(s.cluster, all, j);
     if (!types) return types.error();

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/domain/work_kind.hpp"
 #include "planners/baselines/data_parallel_options.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/plans/places.hpp"
@@ -37,10 +38,10 @@ class gandiva_round {
     std::vector<std::pair<const plan*, allocation>> rooms;
     const auto wanted = requested(j);
     for (const auto& o : options_on(pools_, j)) {
-      if (o.how->gpus() != wanted || o.how->bytes_per_gpu <= j.bytes_floor) continue;
+      if (o.how->gpus() != wanted || o.how->bytes_per_gpu <= j.history.bytes_floor) continue;
       const auto& pool = pools_[o.pool];
-      auto where = has_exact_gpus(*j.spec) ? find_for_program(free_, pool, wanted, *j.spec)
-                                           : free_.find(pool, wanted, {});
+      auto where = facts_of(*j.spec).exact_gpus ? find_for_program(free_, pool, wanted, *j.spec)
+                                                : free_.find(pool, wanted, {});
       if (!where.empty()) rooms.emplace_back(o.how, std::move(where));
     }
     if (rooms.empty()) return false;
@@ -127,7 +128,7 @@ class gandiva final : public data_parallel_policy {
     std::uint32_t max = 0;  // in any pool that it could start on
     bool room = false;
     for (const auto& o : options_on(pools, j)) {
-      if (o.how->gpus() != wanted || o.how->bytes_per_gpu <= j.bytes_floor) continue;
+      if (o.how->gpus() != wanted || o.how->bytes_per_gpu <= j.history.bytes_floor) continue;
       std::uint32_t idle = 0;
       for (const auto n : pools[o.pool].nodes) idle += free.of(n);
       max = std::max(max, idle);

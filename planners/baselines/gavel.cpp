@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "messages/base/refuse.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/baselines/data_parallel_options.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/plans/places.hpp"
@@ -60,7 +61,8 @@ class gavel_round {
                       std::vector<double>(pools_.size()), runs, false};
     const auto wanted = requested(j);
     for (const auto& o : options_on(pools_, j))
-      if (o.how->gpus() == wanted && o.how->bytes_per_gpu > j.bytes_floor && !c.plans[o.pool])
+      if (o.how->gpus() == wanted && o.how->bytes_per_gpu > j.history.bytes_floor &&
+          !c.plans[o.pool])
         c.plans[o.pool] = o.how;
     candidates_.push_back(std::move(c));
   }
@@ -122,7 +124,7 @@ class gavel_round {
     if (c.settled) return;
     const auto& how = *c.plans[pool];
     const bool here = c.runs && pools_[pool].contains(c.job->where);
-    auto where = has_exact_gpus(*c.job->spec)
+    auto where = facts_of(*c.job->spec).exact_gpus
                      ? find_for_program(free_, pools_[pool], how.gpus(), *c.job->spec)
                      : free_.find(pools_[pool], how.gpus(), here ? c.job->where : allocation{});
     if (where.empty()) return;
@@ -147,14 +149,13 @@ class gavel final : public data_parallel_policy {
       : name_{std::move(name)}, objective_{objective} {}
 
   std::string_view name() const override { return name_; }
-  double round_s() const override { return 360; }
-
   std::vector<decision> decide(const snapshot& s, random_source&) const override {
     if (s.waiting.empty() && s.running.empty()) return {};
     return gavel_round{s, objective_}.decide();
   }
 
  private:
+  double round_s() const override { return 360; }
   std::vector<std::uint32_t> counts_for(const job_spec& job) const override { return {job.gpus}; }
   reason why_behind(const snapshot&, const job_view& j) const override {
     return because(reason::kind::insufficient,

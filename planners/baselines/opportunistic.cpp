@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "messages/base/refuse.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/exact_gpus.hpp"
@@ -44,7 +45,7 @@ class opportunistic_attempts {
 
   /// Why no attempt remains; empty: one does.
   std::optional<reason> hopeless(const job_view& j) const {
-    if (has_exact_gpus(*j.spec)) return why_never(j);
+    if (facts_of(*j.spec).exact_gpus) return why_never(j);
     const auto all = max(*j.spec);
     if (j.spec->gpus == 0) return reason{kind::invalid, "requests no GPU"};
     if (j.spec->gpus > all) {
@@ -52,7 +53,7 @@ class opportunistic_attempts {
                      holder_of(c_, *j.spec), all, j.spec->required_gpu_type.empty() ? "" : " ",
                      j.spec->required_gpu_type);
     }
-    if (j.out_of_memory == 0 || tried(j) < all || next(j).larger) return {};
+    if (j.history.out_of_memory == 0 || tried(j) < all || next(j).larger) return {};
     return because(kind::infeasible, "ran out of memory on all {} GPUs {}", all,
                    j.spec->max_gpus || !j.spec->required_gpu_type.empty()
                        ? fmt::format("that it may use ({}, gpu_type)", bound_key(*j.spec))
@@ -60,10 +61,10 @@ class opportunistic_attempts {
   }
 
   next_attempt next(const job_view& j) const {
-    if (j.out_of_memory == 0) return {j.spec->gpus, types_, false};
+    if (j.history.out_of_memory == 0) return {j.spec->gpus, types_, false};
     const auto gpus = tried(j);
-    if (j.tried_gpus > 0) {
-      auto larger = with_memory([&](double bytes) { return bytes > j.tried_bytes; });
+    if (j.history.tried_gpus > 0) {
+      auto larger = with_memory([&](double bytes) { return bytes > j.history.tried_bytes; });
       if (max_of(*j.spec, larger) >= gpus)
         return {static_cast<std::uint32_t>(gpus), std::move(larger), true};
     }
@@ -75,8 +76,8 @@ class opportunistic_attempts {
   // The number of GPUs that did not suffice. Journals of older versions do not have it: an attempt
   // then had the user's number, doubled by each attempt before it.
   static std::uint64_t tried(const job_view& j) {
-    if (j.tried_gpus > 0) return j.tried_gpus;
-    return std::uint64_t{j.spec->gpus} << std::min(j.out_of_memory - 1, 31u);
+    if (j.history.tried_gpus > 0) return j.history.tried_gpus;
+    return std::uint64_t{j.spec->gpus} << std::min(j.history.out_of_memory - 1, 31u);
   }
 
   std::uint64_t max_of(const job_spec& job, const std::vector<gpu_index>& types) const {
@@ -121,8 +122,10 @@ std::uint64_t idle_of(const idle_index& idle, const std::vector<gpu_index>& type
 class opportunistic : public queue_policy {
  public:
   std::string_view name() const override { return "opportunistic"; }
-  bool plans_by_request() const override { return true; }  // whether there are any
-  bool starts_requested_number() const override { return true; }
+  /// Whether a job has plans depends on its request.
+  policy_traits traits() const override {
+    return {.plans_by_request = true, .starts_requested_number = true};
+  }
 
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {
@@ -143,8 +146,9 @@ class opportunistic : public queue_policy {
         out.push_back(give_up(j->id, std::move(*why)));
         continue;
       }
-      auto start = has_exact_gpus(*j->spec) ? place_exact(s.cluster, *idle, *j)
-                                            : attempt(s.cluster, *idle, *j, attempts, max_tensor);
+      auto start = facts_of(*j->spec).exact_gpus
+                       ? place_exact(s.cluster, *idle, *j)
+                       : attempt(s.cluster, *idle, *j, attempts, max_tensor);
       if (!start) continue;  // a smaller job behind it may go first
       idle.take(start->where);
       out.push_back(start_job(j->id, std::move(start->how), std::move(start->where)));
@@ -172,19 +176,21 @@ class opportunistic : public queue_policy {
     auto where = job_rooms{c, *j.spec, places, idle}.first(
         [&](const idle_index& some) { return fastest_idle(some, next.gpus, next.types); });
     if (!where) return {};
-    auto how = split_for(c, *j.spec, *where, j.bytes_floor, max_tensor);
+    auto how = split_for(c, *j.spec, *where, j.history.bytes_floor, max_tensor);
     return placed_plan{in_its_layout(j, std::move(how)), std::move(*where)};
   }
   static std::string why_these(const cluster& c, const job_view& j, const next_attempt& next) {
-    if (j.out_of_memory == 0) return {};
+    if (j.history.out_of_memory == 0) return {};
     if (next.larger)
       return fmt::format(" of more than {:.1f} GB (ran out of memory on {} of {:.1f} GB)",
-                         j.tried_bytes / bytes_per_gb, j.tried_gpus, j.tried_bytes / bytes_per_gb);
+                         j.history.tried_bytes / bytes_per_gb, j.history.tried_gpus,
+                         j.history.tried_bytes / bytes_per_gb);
     double min = c.gpus[next.types.front()].memory_bytes();
     for (const auto g : next.types) min = std::min(min, c.gpus[g].memory_bytes());
-    const auto ran_out = j.tried_gpus > 0
-                             ? fmt::format("on {}, and larger ones are too few", j.tried_gpus)
-                             : fmt::format("{} times", j.out_of_memory);
+    const auto ran_out =
+        j.history.tried_gpus > 0
+            ? fmt::format("on {}, and larger ones are too few", j.history.tried_gpus)
+            : fmt::format("{} times", j.history.out_of_memory);
     return fmt::format(" of at least {:.1f} GB ({} requested, ran out of memory {})",
                        min / bytes_per_gb, j.spec->gpus, ran_out);
   }

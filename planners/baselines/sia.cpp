@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "messages/base/refuse.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/cluster/queue_order.hpp"
 
 namespace troupe::planners {
@@ -55,7 +56,7 @@ void place_all(const sia_problem& problem, std::vector<grant>& grants) {
   std::vector<count_grant> counts;
   for (const auto& g : grants)
     counts.push_back({g.choice->pool, g.choice->how.gpus(), &g.job->where, g.present,
-                      has_exact_gpus(*g.job->spec)});
+                      facts_of(*g.job->spec).exact_gpus});
   auto room = problem.room;
   place_counts(problem.pools, counts, room);
   for (std::size_t i = 0; i < grants.size(); ++i) grants[i].where = std::move(counts[i].where);
@@ -72,13 +73,24 @@ class sia : public queue_policy {
   explicit sia(const sia_options& options) : options_{options} {}
 
   std::string_view name() const override { return "sia"; }
-  double round_s() const override { return 60; }
+  policy_traits traits() const override { return {.round_s = 60}; }
+  std::vector<parameter> parameters() override {
+    auto& o = options_;
+    return {{"fairness_power", o.fairness_power, -100, 100},
+            {"unassigned", o.unassigned, 0, 1e6},
+            {"change", o.change, 0, 1e6},
+            {"min_restart_factor", o.min_restart_factor, 0, 1},
+            {"max_waiting", o.max_waiting, 1, 1e6},
+            {"gap", o.gap, 0, 1},
+            {"max_nodes", o.max_nodes, 1, 1e6}};
+  }
 
   std::vector<decision> decide(const snapshot& s, random_source&) const override {
     std::vector<decision> out;
     if (s.waiting.empty() && s.running.empty()) return out;
     auto problem = make_sia_problem(s, options_);
     for (const auto* j : problem.hopeless) out.push_back(give_up(j->id, why_hopeless(*j)));
+    note_waiting(s, problem);
     if (nothing_to_gain(problem)) return out;
     auto round = solve_sia_round(s, std::move(problem), options_);
     if (round.answer.unsolved) return out;  // all keep their GPUs
@@ -109,28 +121,39 @@ class sia : public queue_policy {
   }
 
  private:
-  reason why_waits(const snapshot& s, const job_view& j) const override {
-    const auto problem = make_sia_problem(s, options_);
-    if (std::ranges::find(problem.hopeless, &j) != problem.hopeless.end()) return why_hopeless(j);
-    if (std::ranges::find(problem.mixed, &j, &sia_mixed::job) != problem.mixed.end())
-      return why_mixed_waits(s, j);
+  /// On how many GPUs of which type each job could start, since one that runs may be stopped;
+  /// too_few: it needs several pools.
+  static void note_waiting(const snapshot& s, const sia_problem& problem) {
+    if (!s.notes) return;
+    for (const auto& x : problem.mixed) s.note(x.job->id, wait_code::too_few);
     for (const auto& g : problem.groups) {
-      if (std::ranges::find(g.jobs, &j) == g.jobs.end()) continue;
       const auto& x =
           *std::ranges::min_element(g.choices, {}, [](const auto& y) { return y.how.gpus(); });
+      for (const auto* j : g.jobs)
+        s.note(j->id, wait_code::outranked, x.how.gpus(), problem.pools[x.pool].gpu);
+    }
+  }
+
+  reason why_waits(const snapshot& s, const job_view& j) const override {
+    if (!has_plans(j)) return why_hopeless(j);
+    const auto* note = s.note_of(j.id);
+    if (note && note->code == wait_code::too_few) return why_mixed_waits(s, j);
+    if (note) {
+      const auto gpu = static_cast<gpu_index>(note->second);
       return because(kind::insufficient,
                      "could start on {} {}, of which {} are idle; earlier rounds assigned "
                      "them to other jobs",
-                     x.how.gpus(), s.cluster.gpus[problem.pools[x.pool].gpu].name,
-                     s.idle.idle_of(problem.pools[x.pool].gpu));
+                     static_cast<std::uint32_t>(note->first), s.cluster.gpus[gpu].name,
+                     s.idle.idle_of(gpu));
     }
+    if (s.waiting.size() <= options_.max_waiting) return not_decided_yet();
     return because(kind::insufficient, "queued behind the {} jobs that one round considers",
                    options_.max_waiting);
   }
 
   static reason why_mixed_waits(const snapshot& s, const job_view& j) {
     const auto min = std::ranges::find_if(
-        *j.plans, [&](const plan& p) { return p.bytes_per_gpu > j.bytes_floor; });
+        *j.plans, [&](const plan& p) { return p.bytes_per_gpu > j.history.bytes_floor; });
     return because(kind::insufficient,
                    "no pool can hold it; of several pools it needs {} GPUs of at least {:.1f} "
                    "GB, of which {} are idle",
@@ -141,9 +164,9 @@ class sia : public queue_policy {
     if (!j.why.text.empty()) return why_none(j);
     return {
         kind::infeasible,
-        j.bytes_floor > 0
+        j.history.bytes_floor > 0
             ? fmt::format("ran out of memory at {:.1f} GB per GPU, and no configuration has more",
-                          j.bytes_floor / bytes_per_gb)
+                          j.history.bytes_floor / bytes_per_gb)
             : std::string("it fits no configuration of a pool, nor GPUs of several")};
   }
   static bool same(const plan& a, const plan& b) {

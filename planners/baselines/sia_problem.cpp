@@ -9,7 +9,9 @@
 #include <map>
 
 #include "messages/domain/tensor_split.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/baselines/sia.hpp"
+#include "planners/cluster/planning_budget.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/model/declared_memory.hpp"
@@ -47,7 +49,7 @@ void add_pool(const cluster& c, const job_view& j, const program_speeds& speeds,
       x.how.tensor_parallel = t;
       x.how.gpu_types = {pool.gpu};
       x.how.bytes_per_gpu = program_bytes(job, x.how.data_parallel, t, c.settings.memory_headroom);
-      if (!(x.how.bytes_per_gpu < memory) || x.how.bytes_per_gpu <= j.bytes_floor) continue;
+      if (!(x.how.bytes_per_gpu < memory) || x.how.bytes_per_gpu <= j.history.bytes_floor) continue;
       if (!may_have(j, x.how, type)) continue;
       const auto e = estimate_iteration(c, job, x.how, pack(pool, gpus));
       if (!(e.samples_per_s > 0)) continue;
@@ -70,7 +72,7 @@ void add_exact(const job_view& j, const gpu_pool& pool, std::uint32_t pool_index
                std::vector<sia_choice>& out) {
   if (!j.plans) return;
   for (const auto& p : *j.plans)
-    if (p.gpu_types == std::vector{pool.gpu} && p.bytes_per_gpu > j.bytes_floor &&
+    if (p.gpu_types == std::vector{pool.gpu} && p.bytes_per_gpu > j.history.bytes_floor &&
         pool.has_equal(p.gpus()))
       out.push_back({pool_index, p, p.samples_per_s});
 }
@@ -81,7 +83,7 @@ shape_table table_of(const cluster& c, const job_view& j, const std::vector<gpu_
   const program_speeds speeds{c, j};
   shape_table table;
   for (std::uint32_t i = 0; i < pools.size(); ++i)
-    if (has_exact_gpus(*j.spec))
+    if (facts_of(*j.spec).exact_gpus)
       add_exact(j, pools[i], i, table);
     else
       add_pool(c, j, speeds, pools[i], i, largest_node, table);
@@ -173,7 +175,7 @@ class writer {
   };
 
   const shape_table& table(const job_view& j) {
-    const auto key = std::pair(shape(j), j.bytes_floor);
+    const auto key = std::pair(shape(j), j.history.bytes_floor);
     const auto it = tables_.find(key);
     if (it != tables_.end()) return it->second;
     return tables_.emplace(key, table_of(s_.cluster, j, out_.pools)).first->second;
@@ -193,7 +195,7 @@ class writer {
     const auto& t = table(j);
     const auto present = present_choice(t, out_.pools, j);
     const double factor = restart_factor(s_, j, o_);
-    if (auto* g = find({shape(j), j.bytes_floor, factor, present, true})) {
+    if (auto* g = find({shape(j), j.history.bytes_floor, factor, present, true})) {
       g->jobs.push_back(&j);
       return;
     }
@@ -229,7 +231,7 @@ class writer {
         out_.hopeless.push_back(&j);
       return false;
     }
-    if (auto* g = find({shape(j), j.bytes_floor, 1, sia_group::none, false})) {
+    if (auto* g = find({shape(j), j.history.bytes_floor, 1, sia_group::none, false})) {
       g->jobs.push_back(&j);
       return true;
     }
@@ -259,11 +261,13 @@ class writer {
 
 sia_problem make_sia_problem(const snapshot& s, const sia_options& options,
                              std::span<const sia_mixed> granted) {
+  ++searches_made;
   return writer(s, options).write(granted);
 }
 
 bool keeps_gpus(const job_view& j) {
-  return is_program(*j.spec) && !is_resumable(*j.spec);
+  const auto work = facts_of(*j.spec);
+  return work.has_processes && !work.resumable;
 }
 
 bool nothing_to_gain(const sia_problem& problem) {

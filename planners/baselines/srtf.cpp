@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/domain/work_kind.hpp"
 #include "planners/baselines/data_parallel_options.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/policy/progress.hpp"
@@ -18,7 +19,7 @@ namespace {
 
 /// On the GPUs that it asks for; infinite if its length is not known, so that it comes last.
 double remaining_s(const snapshot& s, const job_view& j) {
-  if (!has_known_length(*j.spec)) return std::numeric_limits<double>::infinity();
+  if (!facts_of(*j.spec).has_known_length) return std::numeric_limits<double>::infinity();
   return iterations_left(s, j) * requested_iteration_s(j);
 }
 

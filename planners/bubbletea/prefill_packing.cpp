@@ -58,7 +58,7 @@ prefill_packing::prefill_packing(packing_options options, std::vector<prefill_gr
     s.guests.resize(guests.size());
     for (std::uint32_t i = 0; i < guests.size(); ++i) {
       auto& d = devices_[guests[i].device];
-      TROUPE_INVARIANT(d.group == none);
+      TROUPE_INVARIANT(d.group == none, "a device is a guest of one group");
       d.group = g;
       d.guest = i;
     }
@@ -121,7 +121,10 @@ bool prefill_packing::goes_before(const prefill_prompt& a, const prefill_prompt&
 // The queue's first position that may still change: behind the prompts that the first guest has
 // ended, and behind the one that it has begun.
 std::size_t prefill_packing::begun(const group_state& g) {
+  TROUPE_INVARIANT(g.guests[0].current >= g.first,
+                   "a group's first guest is at one of its prompts, or behind them");
   const auto at = g.guests[0].current - g.first;
+  TROUPE_INVARIANT(at <= g.queue.size(), "a guest is at a prompt that was promised");
   return at + (at < g.queue.size() && g.queue[at].begun ? 1 : 0);
 }
 
@@ -274,6 +277,7 @@ bool prefill_packing::remove(std::uint32_t group, std::uint64_t id, double now_s
     if (guest.current > number) --guest.current;
   }
   g.queue.erase(it);
+  TROUPE_INVARIANT(promised_ > 0, "a promise that is taken back was counted");
   --promised_;
   plan_again(group, now_s);
   return true;
@@ -442,8 +446,11 @@ next_piece prefill_packing::next(std::uint32_t device, double now_s) {
 bool prefill_packing::ended(const prefill_piece& piece) {
   auto& g = states_[piece.group];
   auto& own = g.guests[piece.guest];
+  TROUPE_INVARIANT(own.current >= g.first && own.current - g.first < g.queue.size(),
+                   "a guest that ends a piece has a prompt");
   auto& e = g.queue[own.current - g.first];
-  TROUPE_INVARIANT(e.request.id == piece.request);
+  TROUPE_INVARIANT(e.request.id == piece.request,
+                   "a piece that ends is of its guest's present prompt");
   auto& p = e.at[piece.guest];
   own.free.at_s = piece.end_s;
   own.running = false;
@@ -451,13 +458,16 @@ bool prefill_packing::ended(const prefill_piece& piece) {
   if (p.done < e.work->guests[piece.guest][p.tile].count) return false;
   const bool last_guest = piece.guest + 1 == g.guests.size();
   if (!last_guest) e.at[piece.guest + 1].ready_s[p.tile] = piece.end_s + e.work->hop_s[p.tile];
+  TROUPE_INVARIANT(p.tile < e.work->hop_s.size(), "a tile that ends is one of its prompt");
   p.done = 0;
   if (++p.tile < e.work->hop_s.size()) return false;
   ++own.current;
   if (!last_guest) return false;
-  TROUPE_INVARIANT(g.queue.front().request.id == piece.request);
+  TROUPE_INVARIANT(g.queue.front().request.id == piece.request,
+                   "the prompts of a group end in their order");
   g.queue.pop_front();
   ++g.first;
+  TROUPE_INVARIANT(promised_ > 0, "a prompt that ends was promised");
   --promised_;
   return true;
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "messages/base/invariant.hpp"
+
 namespace troupe::planners {
 
 bool gpu_pool::contains(const allocation& where) const {
@@ -44,6 +46,7 @@ std::vector<std::uint32_t> counts_of(const gpu_pool& p) {
 allocation pack(const gpu_pool& p, std::uint32_t gpus) {
   allocation where;
   for (std::size_t i = 0; gpus > 0; ++i) {
+    TROUPE_INVARIANT(i < p.nodes.size(), "a pool has the GPUs that are packed on it");
     const auto take = std::min(gpus, p.node_gpus);
     where.push_back({p.nodes[i], take});
     gpus -= take;
@@ -66,7 +69,10 @@ bool free_gpus::has(const allocation& where) const {
 }
 
 void free_gpus::take(const allocation& where) {
-  for (const auto& n : where) free_[n.node] -= n.gpus;
+  for (const auto& n : where) {
+    TROUPE_INVARIANT(free_[n.node] >= n.gpus, "a node has the GPUs that are taken of it");
+    free_[n.node] -= n.gpus;
+  }
 }
 
 void free_gpus::give_back(const allocation& where) {

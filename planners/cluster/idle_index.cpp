@@ -51,20 +51,24 @@ idle_index::position idle_index::place(node_index n, std::uint32_t idle) const {
 
 // Erases the node at its old place and inserts it at the new one; sums by type follow.
 void idle_index::set_idle(node_index n, std::uint32_t idle) {
-  TROUPE_INVARIANT(n < idle_.size());
+  TROUPE_INVARIANT(n < idle_.size(), "the index has a place for each node");
   idle = std::min(idle, fixed_->gpus[n]);
   const auto old = idle_[n];
   if (idle == old) return;
   const auto g = fixed_->type[n];
   // Nodes without idle GPUs are no members: searches never come across them.
+  TROUPE_INVARIANT(old <= fixed_->gpus[n], "a node has no more idle GPUs than it has");
   if (old > 0) trees_[g].erase(place(n, old));
   if (idle > 0) trees_[g].insert(place(n, idle));
   idle_[n] = idle;
   idle_of_type_[g] += idle - old;  // unsigned wrap-around cancels out
   total_ += idle - old;
-  TROUPE_INVARIANT(total_ ==
-                   std::accumulate(idle_of_type_.begin(), idle_of_type_.end(), std::uint32_t{0}));
-  TROUPE_INVARIANT(idle == 0 || node_at(g, place(n, idle)) == n);
+  TROUPE_INVARIANT(idle_of_type_[g] <= total_, "the idle GPUs of a type are among all idle ones");
+  if (!checks_slow_invariants()) return;
+  const auto sum = std::accumulate(idle_of_type_.begin(), idle_of_type_.end(), std::uint32_t{0});
+  TROUPE_INVARIANT(total_ == sum, "the idle GPUs are those of all types");
+  TROUPE_INVARIANT(idle == 0 || node_at(g, place(n, idle)) == n,
+                   "a node with idle GPUs is found where its number of them says");
 }
 
 std::span<const gpu_index> idle_index::types_above(double bytes) const {

@@ -9,6 +9,9 @@
 
 namespace troupe::planners {
 
+/// For tests: how often this thread has searched for plans, or for a round's decisions.
+inline thread_local std::uint64_t searches_made = 0;
+
 /// Limit on the cost of planning one job, so that no job blocks the controller. Counted in units of
 /// work, not seconds: the same job gets the same plans everywhere, and a virtual run is
 /// reproducible. A real controller adds a time limit, because units do not account for a machine

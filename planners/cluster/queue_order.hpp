@@ -46,7 +46,7 @@ inline bool has_plans(const job_view& j) {
 /// leave none.
 inline reason why_none(const job_view& j) {
   reason why = j.why.text.empty() ? reason{reason::kind::infeasible, "no plan fits it"} : j.why;
-  if (j.out_of_memory > 0)
+  if (j.history.out_of_memory > 0)
     why.text = "ran out of memory; with the headroom that this implies: " + why.text;
   return why;
 }

@@ -6,13 +6,16 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "messages/base/reason.hpp"
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/job.hpp"
+#include "messages/domain/memory.hpp"
 #include "messages/domain/plan.hpp"
 #include "planners/cluster/idle_index.hpp"
+#include "planners/cluster/wait_note.hpp"
 
 namespace troupe::planners {
 
@@ -38,13 +41,8 @@ struct job_view {
   std::shared_ptr<const std::vector<plan>> plans;
   reason why;  // if there are none
   std::uint64_t iterations_done = 0;
-  std::uint32_t attempts = 0;       // leases so far
-  std::uint32_t out_of_memory = 0;  // attempts that ran out of memory
-  double bytes_floor = 0;           // per GPU: plans that need at most this have run out of memory
-  // The last attempt that ran out of memory: its GPUs, and the memory of the smallest of them. 0:
-  // there was none, or it is from a journal that did not record it yet.
-  std::uint32_t tried_gpus = 0;
-  double tried_bytes = 0;
+  std::uint32_t attempts = 0;  // leases so far
+  memory_history history;      // `plans` already have its factor
   // While it is running:
   double started_s = 0;
   plan how;
@@ -55,13 +53,9 @@ struct job_view {
   // The last attempt's shape; 0: there was none.
   std::uint32_t rows = 0;  // samples per micro-batch
   std::uint32_t data_parallel = 0;
-  /// The memory that it turned out to need, relative to what is planned with the cluster's
-  /// headroom; `plans` already have it.
-  double memory_factor = 1;
   std::string owner{};  // the name of the key that submitted it
   /// An elastic program's attempts so far and its measured costs; null: there was none.
   std::shared_ptr<const elastic_record> elastic{};
-  bool alone = false;     // it ran out of memory in a union: not to be merged again
   bool followed = false;  // while it is running: another job gets GPUs from it
 };
 
@@ -108,6 +102,9 @@ struct snapshot {
   /// No job of the lists, unions aside, is a program or a decoder, or left to others by the policy
   /// (policy::places); false: one may be, and who wants to know looks through the lists.
   bool all_plain = false;
+  /// While a policy decides: gets its notes of waiting jobs; null: nobody asks why they wait. When
+  /// it is asked why: those of its last decision.
+  wait_notes* notes = nullptr;
 
   /// The same at the time of its last change: work left then does not shrink between two changes,
   /// and decisions that depend on it do not either.
@@ -119,8 +116,22 @@ struct snapshot {
   /// The same with other idle GPUs and jobs.
   snapshot with(const idle_index& other_idle, const job_views& other_waiting,
                 const job_views& other_running) const {
-    return {now_s,    cluster,   other_idle, other_waiting, other_running, moving,
-            unusable, changed_s, arrivals,   unions,        shared_cluster};
+    snapshot s{now_s,    cluster,   other_idle, other_waiting, other_running, moving,
+               unusable, changed_s, arrivals,   unions,        shared_cluster};
+    s.notes = notes;
+    return s;
+  }
+
+  void note(job_id job, wait_code code, double first = 0, double second = 0) const {
+    if (notes) notes->add({job, code, first, second});
+  }
+  void note(job_id job, reason why) const {
+    if (notes)
+      notes->add({job, wait_code::searched, 0, 0, std::make_shared<const reason>(std::move(why))});
+  }
+  const wait_note* note_of(job_id job) const { return notes ? notes->find(job) : nullptr; }
+  const wait_note* note_of(job_id job, wait_code code) const {
+    return notes ? notes->find(job, code) : nullptr;
   }
 };
 

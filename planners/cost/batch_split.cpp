@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "messages/base/units.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/cost/measured_memory.hpp"
 #include "planners/cost/stage_time.hpp"
 #include "planners/model/engine_memory.hpp"
@@ -63,12 +64,12 @@ stage_load load_of(const job_spec& job, const batch_split& split, std::uint32_t 
                    double max_bytes, std::uint32_t stages) {
   stage_load load{split.rows, in_flight(job, split, behind, stages), max_bytes,
                   job.pipeline.recompute};
-  if (!is_on_engine(job) && !job.memory) return load;
+  if (!facts_of(job).on_engine && !job.memory) return load;
   if (const auto samples = std::uint64_t{split.microbatches} * split.rows; samples > 0)
     load.pipelines =
         static_cast<std::uint32_t>(job.global_batch / samples) * context_parallel_of(job.pipeline);
   // The last stage goes back as soon as it has gone forward, except under gpipe.
-  if (is_on_engine(job) && behind == 0 && job.train->schedule != "gpipe") load.held = 1;
+  if (facts_of(job).on_engine && behind == 0 && job.train->schedule != "gpipe") load.held = 1;
   return load;
 }
 

@@ -1,8 +1,10 @@
 #include "planners/cost/layout.hpp"
 
 #include <algorithm>
+#include <functional>
 
 #include "messages/base/folds.hpp"
+#include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
 
 namespace troupe::planners {
@@ -98,11 +100,17 @@ expected<pipeline_layout> place(const cluster& c, const std::vector<lease_part>&
         if (!from)
           return refuse(reason::kind::invalid, "no node of the lease has {} {} left for stage {}",
                         stage.tensor_parallel, stage.gpu ? c.gpus[*stage.gpu].name : "GPUs", s);
+        TROUPE_INVARIANT(from->left.size() >= stage.tensor_parallel,
+                         "a stage's node has a GPU for each of its ranks");
+        TROUPE_INVARIANT(layout.places[std::size_t{p} * layout.stages + s].devices.empty(),
+                         "each stage of each pipeline has one place");
         const auto end = from->left.begin() + stage.tensor_parallel;
         layout.places[std::size_t{p} * layout.stages + s] = {from->node, {from->left.begin(), end}};
         from->left.erase(from->left.begin(), end);
       }
   }
+  TROUPE_INVARIANT(layout.stages == sum_of(layout.stages_of_datacenter, std::identity{}),
+                   "each stage is in one datacenter");
   return layout;
 }
 
@@ -121,6 +129,7 @@ std::uint32_t pipeline_layout::datacenter_of(std::uint32_t stage) const {
     if (stage < stages_of_datacenter[i]) return datacenters[i];
     stage -= stages_of_datacenter[i];
   }
+  TROUPE_INVARIANT(!datacenters.empty(), "the stages of a layout are in datacenters");
   return datacenters.back();
 }
 
@@ -130,6 +139,8 @@ std::vector<std::uint32_t> partition(const std::vector<std::uint32_t>& gpus, std
   for (const auto n : gpus) {
     const auto fit = max_each ? std::min(n / pipelines, max_each) : n / pipelines;
     result.push_back(std::min(stages, fit));
+    TROUPE_INVARIANT(result.back() * pipelines <= n,
+                     "a datacenter's stages have a GPU for each pipeline");
     stages -= result.back();
   }
   return result;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "messages/domain/work_kind.hpp"
 #include "planners/devices/profile.hpp"
 #include "planners/model/declared_memory.hpp"
 #include "planners/model/engine_memory.hpp"
@@ -53,7 +54,7 @@ measured_peak peak_of(const model_profile& sizes, std::uint32_t sequence, const 
 
 /// The profile with times and sizes of the job's model whose memory it is; null: a formula's it is.
 const model_profile* measured_sizes(const gpu_type& gpu, const job_spec& job) {
-  if (is_on_engine(job) || has_program_layers(job.model)) return nullptr;
+  if (facts_of(job).on_engine || has_program_layers(job.model)) return nullptr;
   if (job.memory && (job.memory->gb > 0 || job.memory->zero > 0 || job.memory->lora_rank > 0))
     return nullptr;
   const auto* p = profile_of(job, gpu);
@@ -62,7 +63,7 @@ const model_profile* measured_sizes(const gpu_type& gpu, const job_spec& job) {
 
 measured_peak peak_of_replica(const gpu_type& gpu, const job_spec& job, std::uint32_t data,
                               std::uint32_t tensor, std::uint32_t planned) {
-  const auto* sizes = has_known_memory(job) ? measured_sizes(gpu, job) : nullptr;
+  const auto* sizes = facts_of(job).has_known_memory ? measured_sizes(gpu, job) : nullptr;
   if (!sizes) return {};
   const stage_make whole{job.model.layers, job.model.layers, true, true, true, tensor};
   const double rows = std::ceil(batch_of_replica(job, data, planned).rows);

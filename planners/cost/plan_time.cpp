@@ -5,6 +5,7 @@
 #include "messages/base/refuse.hpp"
 #include "messages/base/time.hpp"
 #include "messages/domain/device_kind.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/cost/end_of_sums.hpp"
 #include "planners/cost/repeated_pipelines.hpp"
 #include "planners/cost/tensor_routes.hpp"
@@ -103,7 +104,7 @@ class timer {
     shape.costs = slowest_costs();
     shape.cell = cell_of(shape.costs, shape.pipelines);
     shape.max_in_flight = flight_limit(job_, shape.stages);
-    shape.holds_one_at_end = is_on_engine(job_);
+    shape.holds_one_at_end = facts_of(job_).on_engine;
   }
 
   void set_ways() {

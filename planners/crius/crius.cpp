@@ -5,6 +5,7 @@
 #include "messages/base/folds.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/time.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/cluster/gpu_pools.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/crius/cell_tuner.hpp"
@@ -35,13 +36,25 @@ class crius final : public policy {
 
   std::string_view name() const override { return o_.name; }
   /// An integer program over all jobs takes too long to solve at every event.
-  double round_s() const override { return o_.solver ? 300 : 0; }
+  policy_traits traits() const override {
+    return {.round_s = o_.solver ? 300.0 : 0.0, .plans_by_request = true, .any_parallelism = true};
+  }
+
+  std::vector<parameter> parameters() override {
+    return {{"search_depth", o_.search_depth, 0, 100},
+            {"stay_restarts", o_.stay_restarts, 0, 1e6},
+            {"change_cost", o_.change_cost, 0, 1e6},
+            {"max_steps", o_.max_steps, 1, 1e12}};
+  }
+  void use(const policy_inputs& inputs) override {
+    if (inputs.around_solve) o_.solve = around(inputs.around_solve, o_.solve);
+  }
 
   /// When the next of the jobs that must stay may change.
   double decide_again_s(const snapshot& s) const override {
     double next_s = 0;
     for (const auto& [id, j] : s.running) {
-      const double left_s = is_resumable(*j.spec) ? stays_s(s, o_, j) : 0;
+      const double left_s = facts_of(*j.spec).resumable ? stays_s(s, o_, j) : 0;
       if (left_s > 0 && (next_s == 0 || left_s < next_s)) next_s = left_s;
     }
     return next_s;
@@ -50,7 +63,8 @@ class crius final : public policy {
   /// The best Cell's plan for each type and count.
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {
-    if (has_exact_gpus(job)) return plans_of_one_type(c, job, policy::plans_of(c, job, budget));
+    if (facts_of(job).exact_gpus)
+      return plans_of_one_type(c, job, policy::plans_of(c, job, budget));
     const auto pools = pools_of(c, idle_index{c});
     const auto largest = max_of(
         pools, 0, [](const gpu_pool& p) { return p.nodes.size() * std::size_t{p.node_gpus}; });
@@ -81,10 +95,8 @@ class crius final : public policy {
     return once;
   }
 
-  bool plans_by_request() const override { return true; }
-
   /// Studies in slots have no model to cut into Cells.
-  bool places(const job_spec& job, bool) const override { return !job.slots; }
+  bool places(const job_spec& job, bool) const override { return facts_of(job).has_model; }
 
   std::vector<decision> decide(const snapshot& s, random_source&) const override {
     return o_.solver ? crius_round{s, o_}.solve() : crius_round{s, o_}.decide();
@@ -93,7 +105,16 @@ class crius final : public policy {
   reason why_waiting(const snapshot& s, job_id job) const override {
     const auto it = s.waiting.find(job);
     if (it == s.waiting.end()) return not_waiting(job);
-    return crius_round{s, o_}.why_waiting(it->second);
+    const auto& j = it->second;
+    if (!has_plans(j)) return why_none(j);
+    const auto* note = s.note_of(job);
+    if (!note) return not_decided_yet();
+    if (note->why) return *note->why;
+    return because(reason::kind::insufficient,
+                   "its smallest Cell needs {} GPUs of one type; {} are idle, and no {} "
+                   "rescalings of running jobs make room at a gain",
+                   static_cast<std::uint32_t>(note->first),
+                   static_cast<std::uint32_t>(note->second), o_.search_depth);
   }
 
  private:
@@ -101,7 +122,7 @@ class crius final : public policy {
   static std::vector<plan> plans_at(const cluster& c, const std::vector<gpu_pool>& pools,
                                     const job_spec& job) {
     std::vector<plan> plans;
-    if (job.command.empty()) {
+    if (!facts_of(job).brings_layout) {
       for (auto& x : best_cells(c, pools, with_common_rows(job)))
         plans.push_back(std::move(*x.tuned));
       return plans_of_one_type(c, job, plans).value_or(std::vector<plan>{});

@@ -8,6 +8,8 @@
 
 #include "messages/base/folds.hpp"
 #include "messages/base/time.hpp"
+#include "messages/domain/work_kind.hpp"
+#include "planners/cluster/planning_budget.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/crius/cell.hpp"
 #include "planners/plans/bounds.hpp"
@@ -54,7 +56,7 @@ double own_rate(const job_view& j) {
 
 /// Samples/s of a running job, by the list that its other Cells are of.
 double present_rate(const cluster& c, const job_view& j) {
-  if (!is_elastic_program(*j.spec)) return j.how.samples_per_s;
+  if (!facts_of(*j.spec).elastic) return j.how.samples_per_s;
   const std::vector types{c.nodes[j.where.front().node].gpu};
   const auto at = std::ranges::find_if(*j.plans, [&](const plan& p) {
     return p.gpu_types == types && p.data_parallel == j.how.data_parallel &&
@@ -72,6 +74,7 @@ crius_round::crius_round(const snapshot& s, const crius_options& options)
       free_{s.cluster, s.idle},
       idle_(pools_.size()),
       steps_{options.max_steps} {
+  ++searches_made;
   for (std::size_t p = 0; p < pools_.size(); ++p)
     for (const auto n : pools_[p].nodes) idle_[p] += s.idle.idle(n);
   for (const auto& [id, j] : s.running) add_running(j);
@@ -81,7 +84,7 @@ void crius_round::add_running(const job_view& j) {
   placed_job x;
   x.job = &j;
   x.where = j.where;
-  x.movable = is_resumable(*j.spec) && j.plans && !j.plans->empty();
+  x.movable = facts_of(*j.spec).resumable && j.plans && !j.plans->empty();
   for (std::uint32_t p = 0; p < pools_.size(); ++p)
     if (pools_[p].contains(j.where)) x.present = {p, total_gpus(j.where), 0};
   if (x.present.gpus == 0) x.movable = false;  // over several pools, by an earlier policy
@@ -114,14 +117,14 @@ std::vector<crius_round::option> crius_round::options_of(const job_view& j) cons
   const double own = own_rate(j);
   for (const auto& p : *j.plans) {
     // More memory per GPU than the job has already run out of.
-    const bool roomy = p.bytes_per_gpu > j.bytes_floor || j.bytes_floor == 0;
+    const bool roomy = p.bytes_per_gpu > j.history.bytes_floor || j.history.bytes_floor == 0;
     if (!is_allowed(j, p) || !roomy) continue;
     for (std::uint32_t i = 0; i < pools_.size(); ++i) {
       const auto& pool = pools_[i];
       if (p.gpu_types.empty() || p.gpu_types[0] != pool.gpu) continue;
       if (widest_group(p) > pool.node_gpus || p.gpus() > pool.nodes.size() * pool.node_gpus)
         continue;
-      const bool equal = has_exact_gpus(*j.spec);
+      const bool equal = facts_of(*j.spec).exact_gpus;
       if (equal && !pool.has_equal(p.gpus())) continue;
       const double run_s = left * j.spec->global_batch / p.samples_per_s;
       out.push_back({i, &p, p.samples_per_s / own, run_s + restart_of(s_.cluster, j), equal});
@@ -204,7 +207,7 @@ bool crius_round::allocate(const scheduling_choice& choice, const job_view* arri
   }
   for (auto& w : wishes) {
     if (w.at == placed_.size())
-      placed_.push_back({arrival, options, {}, {}, nullptr, is_resumable(*arrival->spec)});
+      placed_.push_back({arrival, options, {}, {}, nullptr, facts_of(*arrival->spec).resumable});
     else
       idle_[placed_[w.at].present.pool] += placed_[w.at].present.gpus;
     give(placed_[w.at], *w.o, std::move(w.where));
@@ -293,7 +296,7 @@ bool crius_round::suspend_for(const job_view& j, const option& o,
   }
   for (auto i = taken.rbegin(); i != taken.rend(); ++i)
     placed_.erase(placed_.begin() + static_cast<std::ptrdiff_t>(*i));
-  placed_.push_back({&j, options, {}, {}, nullptr, is_resumable(*j.spec)});
+  placed_.push_back({&j, options, {}, {}, nullptr, facts_of(*j.spec).resumable});
   give(placed_.back(), o, std::move(where));
   return true;
 }
@@ -309,13 +312,14 @@ void crius_round::schedule_waiting(std::vector<decision>& out) {
       out.push_back(give_up(j->id, why_none(*j)));
       continue;
     }
-    const bool known = !o_.deadlines && j->bytes_floor == 0 && failed.contains(j->plans.get());
+    const bool known =
+        !o_.deadlines && j->history.bytes_floor == 0 && failed.contains(j->plans.get());
     const auto options = known ? std::vector<option>{} : options_of(*j);
     const bool late = !options.empty() && std::ranges::none_of(options, [&](const option& o) {
       return meets_deadline(*j, o);
     });
     // The plans of programs with an exact number of GPUs may be of several pools.
-    if (known || (options.empty() && has_exact_gpus(*j->spec))) {
+    if (known || (options.empty() && facts_of(*j->spec).exact_gpus)) {
       all = false;
       continue;
     }
@@ -344,21 +348,36 @@ std::vector<decision> crius_round::decide() && {
     for (auto& x : placed_)
       if (x.how && x.job->where.empty() == (what == decision::kind::start))
         out.push_back({what, x.job->id, *x.how, std::move(x.where), {}});
+  note_waiting(out);
   return out;
 }
 
-reason crius_round::why_waiting(const job_view& j) {
-  if (!j.plans || j.plans->empty()) return why_none(j);
-  const auto options = options_of(j);
-  if (options.empty()) return why_none(j);
-  const auto fewest = std::ranges::min(options, {}, [](const option& o) { return o.how->gpus(); });
-  std::uint32_t max = 0;  // of any pool that could hold it
-  for (const auto& o : options)
-    if (o.how->gpus() == fewest.how->gpus()) max = std::max(max, idle_[o.pool]);
-  return {reason::kind::insufficient,
-          fmt::format("its smallest Cell needs {} GPUs of one type; {} are idle, and no {} "
-                      "rescalings of running jobs make room at a gain",
-                      fewest.how->gpus(), max, o_.search_depth)};
+void crius_round::note_waiting(const std::vector<decision>& out) const {
+  if (!s_.notes) return;
+  std::set<job_id> decided;
+  for (const auto& d : out) decided.insert(d.job);
+  std::vector<std::uint32_t> idle;
+  for (const auto& pool : pools_) {
+    auto& sum = idle.emplace_back(0);
+    for (const auto n : pool.nodes) sum += free_.of(n);
+  }
+  auto left = in_order(s_.waiting,
+                       [&](const job_view& j) { return has_model(j) && !decided.contains(j.id); });
+  for (const auto& d : out)
+    if (d.what == decision::kind::stop) left.push_back(&s_.running.at(d.job));
+  for (const auto* j : left) {
+    const auto options = options_of(*j);
+    if (options.empty()) {
+      s_.note(j->id, why_none(*j));
+      continue;
+    }
+    const auto gpus = [](const option& o) { return o.how->gpus(); };
+    const auto fewest = gpus(std::ranges::min(options, {}, gpus));
+    std::uint32_t max = 0;  // of any pool that could hold it
+    for (const auto& o : options)
+      if (gpus(o) == fewest) max = std::max(max, idle[o.pool]);
+    s_.note(j->id, wait_code::too_few, fewest, max);
+  }
 }
 
 double stays_s(const snapshot& s, const crius_options& o, const job_view& running) {

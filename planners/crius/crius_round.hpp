@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "messages/domain/work_kind.hpp"
 #include "planners/cluster/gpu_pools.hpp"
 #include "planners/crius/crius_options.hpp"
 #include "planners/crius/crius_search.hpp"
@@ -24,8 +25,6 @@ class crius_round {
   std::vector<decision> decide() &&;
   /// The same by one integer program over all jobs instead of the search, to measure the search by.
   std::vector<decision> solve() &&;
-  /// Why a waiting job still waits, as a sentence for people.
-  reason why_waiting(const job_view& j);
 
  private:
   /// A Cell that a job may have.
@@ -34,7 +33,7 @@ class crius_round {
     const plan* how = nullptr;
     double value = 0;    // normalized throughput
     double run_s = 0;    // until the job would end, its restart included
-    bool equal = false;  // needs the same number of GPUs on each node (has_exact_gpus)
+    bool equal = false;  // needs the same number of GPUs on each node (work_facts::exact_gpus)
 
     cell_choice cell() const { return {pool, how->gpus(), value}; }
   };
@@ -49,7 +48,7 @@ class crius_round {
   };
 
   /// Studies in slots have none, and so no Cells.
-  static bool has_model(const job_view& j) { return !j.spec->slots; }
+  static bool has_model(const job_view& j) { return facts_of(*j.spec).has_model; }
   void add_running(const job_view& j);
   std::vector<option> options_of(const job_view& j) const;
   bool is_allowed(const job_view& j, const plan& p) const;
@@ -63,6 +62,8 @@ class crius_round {
   std::optional<scheduling_choice> best_choice(const std::vector<option>& arrival);
 
   void schedule_waiting(std::vector<decision>& out);
+  /// Notes the GPUs of each job's smallest Cell, and the idle ones of the pool that has most.
+  void note_waiting(const std::vector<decision>& out) const;
   /// CELLBASEDSCHED for a waiting job. False: it stays pending (PEND).
   bool schedule(const job_view& j, std::vector<option> options);
   /// Opportunistic execution, its second half: suspends jobs that overtook this one.

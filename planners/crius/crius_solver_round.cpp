@@ -118,6 +118,7 @@ std::vector<decision> crius_round::solve() && {
   }
   for (const auto& [i, k] : wishes) free_.give_back(placed_[i].job->where);
   place(std::move(wishes), out);
+  note_waiting(out);
   return out;
 }
 

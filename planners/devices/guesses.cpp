@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "messages/domain/gpu_guess.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/devices/node_sums.hpp"
 #include "planners/devices/profile.hpp"
 #include "planners/model/job_device.hpp"
@@ -20,9 +21,8 @@ void add_once(std::vector<std::string>& all, std::string guess) {
 }
 
 bool has_rate_on(const job_spec& job, const gpu_type& gpu) {
-  return is_elastic_program(job) &&
-         std::ranges::find(job.elastic->rates, gpu.name, &program_rate::gpu) !=
-             job.elastic->rates.end();
+  return facts_of(job).elastic && std::ranges::find(job.elastic->rates, gpu.name,
+                                                    &program_rate::gpu) != job.elastic->rates.end();
 }
 
 /// Have all-reduces among GPUs of this node rates that nobody has measured there?
@@ -47,7 +47,8 @@ bool rests_on_guess(const job_spec& job, const gpu_type& gpu) {
 std::vector<std::string> guesses_of(const cluster& c, const job_spec& job,
                                     const std::vector<gpu_index>& types, const allocation& where) {
   std::vector<std::string> all;
-  if (job.slots || job.serve || device_facts_of(job).is_host_core) return all;
+  const auto work = facts_of(job);
+  if (!work.has_model || !work.has_end || device_facts_of(job).is_host_core) return all;
   for (const auto t : types)
     if (rests_on_guess(job, c.gpus[t]))
       add_once(all,

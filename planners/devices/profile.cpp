@@ -12,6 +12,7 @@
 #include "messages/base/name_hash.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/domain/device_kind.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/devices/node_sums.hpp"
 #include "planners/model/model_chain.hpp"
 
@@ -91,7 +92,7 @@ const device_profile* own_profile(const job_spec& job) {
 /// Whether the profile was measured on the job's kind of device; simulated devices use any.
 bool is_used(const device_profile& p, const job_spec& job) {
   const auto device = job.train ? job.train->device : std::string{};
-  return !job.slots && (device.empty() || is_simulated(device) || device == p.kind);
+  return facts_of(job).has_model && (device.empty() || is_simulated(device) || device == p.kind);
 }
 
 /// A ring of t devices: the bytes that each sends, as a multiple of the tensor's, and the number of

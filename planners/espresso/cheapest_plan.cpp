@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "messages/base/time.hpp"
+#include "planners/cluster/planning_budget.hpp"
 #include "planners/espresso/cost_tree.hpp"
 #include "planners/espresso/market.hpp"
 #include "planners/plans/bounds.hpp"
@@ -126,6 +127,7 @@ reason not_examined(const provision& found) {
 
 provision cheapest_plan(const cluster& c, const idle_index& idle, const job_spec& job,
                         planning_budget& budget, const provision_options& options) {
+  ++searches_made;
   auto found = search_trees(c, idle, job, budget, options);
   if (found.plan) return found;
   if (found.complete && options.placer != provision_placer::exact) {

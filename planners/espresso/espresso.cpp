@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/domain/work_kind.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/espresso/cost_tree.hpp"
 #include "planners/policy/policy.hpp"
@@ -18,7 +19,7 @@ namespace {
 /// trainings and studies in slots bring their own stages or memory.
 bool is_provisioned(const job_view& j) {
   const auto& s = *j.spec;
-  return (s.slo_s || s.budget) && s.command.empty() && !s.train && !s.slots && !s.memory;
+  return (s.slo_s || s.budget) && facts_of(s).simulated && !s.memory;
 }
 
 class espresso : public policy {
@@ -59,11 +60,10 @@ class espresso : public policy {
   reason why_waiting(const snapshot& s, job_id job) const override {
     const auto it = s.waiting.find(job);
     if (it == s.waiting.end() || !is_provisioned(it->second)) return frenzy_->why_waiting(s, job);
-    planning_budget budget{planning_budget::units_a_decision};
-    const auto p = cheapest_plan(s.cluster, s.idle, left_of(it->second), budget);
-    if (p.plan) return {reason::kind::insufficient, "jobs ahead of it come first"};
+    const auto* note = s.note_of(job);
+    if (!note || !note->why) return not_decided_yet();
     return {reason::kind::insufficient,
-            fmt::format("on the {} idle GPUs: {}", s.idle.total_idle(), p.why.text)};
+            fmt::format("on the {} idle GPUs: {}", s.idle.total_idle(), note->why->text)};
   }
 
  private:
@@ -82,6 +82,7 @@ class espresso : public policy {
     if (p.plan)
       return decision{
           decision::kind::start, j.id, std::move(p.plan->how), std::move(p.plan->where), {}};
+    s.note(j.id, p.why);
     if (budget.exhausted()) return {};
     const auto ever = cheapest_plan(s.cluster, idle_index{s.cluster}, job, budget);
     if (ever.plan || budget.exhausted()) return {};

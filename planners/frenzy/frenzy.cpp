@@ -3,7 +3,10 @@
 // paper: a job that cannot be placed is passed over, and a stream of small ones can keep a large
 // one waiting.
 
+#include <set>
+
 #include "messages/base/refuse.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/plans/bounds.hpp"
@@ -60,18 +63,26 @@ class verdicts {
 class frenzy : public queue_policy {
  public:
   std::string_view name() const override { return "frenzy"; }
+  policy_traits traits() const override { return {.best_fit = true}; }
 
   std::vector<decision> decide(const snapshot& s, random_source&) const override {
     std::vector<decision> out;
     verdicts known;
     auto jobs = worth_a_look(s, known, out);
-    if (s.idle.total_idle() == 0) return out;
+    if (s.idle.total_idle() > 0) start_jobs(s, std::move(jobs), known, out);
+    if (s.notes) note_waiting(s, out);
+    return out;
+  }
+
+ private:
+  static void start_jobs(const snapshot& s, std::vector<const job_view*> jobs, verdicts& known,
+                         std::vector<decision>& out) {
     by_priority(jobs);
     remaining_idle idle{s.idle};
     auto taken = out.size();  // the decisions that `idle` already reflects
     for (const auto* j : jobs) {
       auto& verdict = known.of(j->plans.get());
-      const bool alike = j->bytes_floor == 0 && j->spec->required_gpu_type.empty();
+      const bool alike = j->history.bytes_floor == 0 && j->spec->required_gpu_type.empty();
       // Within a pass idle GPUs only decrease: a list that was refused once stays refused. A job
       // with a floor or a type of its own may be refused where others of its list are not.
       if (alike && verdict == verdicts::refused) continue;
@@ -85,23 +96,48 @@ class frenzy : public queue_policy {
       else if (alike)
         verdict = verdicts::refused;
     }
-    return out;
   }
 
- private:
+  /// Alike jobs have one note. Whoever could be served by the idle GPUs has been looked at.
+  static void note_waiting(const snapshot& s, const std::vector<decision>& out) {
+    std::set<job_id> decided;
+    remaining_idle idle{s.idle};
+    for (const auto& d : out) {
+      decided.insert(d.job);
+      if (d.starts()) idle.take(d.where);
+    }
+    const std::vector<plan>* last = nullptr;
+    auto code = wait_code::too_few;
+    for (const auto& [id, j] : s.waiting) {
+      if (decided.contains(id) || !has_plans(j)) continue;
+      const double floor = j.history.bytes_floor;
+      const bool alike = floor == 0 && j.spec->required_gpu_type.empty();
+      if (!alike || j.plans.get() != last) {
+        std::optional<idle_index> allowed;
+        const auto& own = allowed_idle(s.cluster, *idle, *j.spec, allowed);
+        code = first_servable(own, *j.plans, floor) ? wait_code::too_far : wait_code::too_few;
+        last = alike ? j.plans.get() : nullptr;
+      }
+      s.note(id, code);
+    }
+  }
+
   reason why_waits(const snapshot& s, const job_view& j) const override {
     if (!has_plans(j)) return why_none(j);
+    const auto* note = s.note_of(j.id);
+    if (!note) return not_decided_yet();
     std::optional<idle_index> allowed;
     const auto& idle = allowed_idle(s.cluster, s.idle, *j.spec, allowed);
-    auto choice = has(s.cluster, idle, *j.plans, j.bytes_floor);
-    if (!choice) return choice.error();
-    const auto& how = (*j.plans)[choice->plan];
+    const double floor = j.history.bytes_floor;
+    const auto choice = first_servable(idle, *j.plans, floor);
+    if (!choice) return why_unserved(idle, *j.plans, floor);
+    const auto& how = (*j.plans)[*choice];
     if (const auto apart = scatter_text(s.cluster, idle, j, how); !apart.empty())
       return because(reason::kind::insufficient,
                      "needs {} GPUs of at least {:.1f} GB{}; {} are idle", how.gpus(),
                      how.bytes_per_gpu / bytes_per_gb, apart, idle.idle_above(how.bytes_per_gpu));
-    const char* what = place(s, idle, j)
-                           ? "jobs ahead of it come first"
+    const char* what = note->code == wait_code::too_few
+                           ? "they were not at the last decision"
                            : "they are too scattered for the job to run at a reasonable speed";
     return because(reason::kind::insufficient,
                    "needs {} GPUs of at least {:.1f} GB; {} are idle, but {}", how.gpus(),
@@ -115,16 +151,17 @@ class frenzy : public queue_policy {
   // was ranked by. If nothing runs, there is nothing to wait for.
   static std::optional<decision> place(const snapshot& s, const idle_index& idle,
                                        const job_view& j) {
-    if (has_exact_gpus(*j.spec)) {
+    ++searches_made;
+    if (facts_of(*j.spec).exact_gpus) {
       auto p = place_exact(s.cluster, idle, j);
       if (!p) return {};
       return start_job(j.id, std::move(p->how), std::move(p->where));
     }
-    const job_places places{s.cluster, *j.spec, *j.plans, j.bytes_floor};
+    const job_places places{s.cluster, *j.spec, *j.plans, j.history.bytes_floor};
     const job_rooms rooms{s.cluster, *j.spec, places, idle};
     for (const auto& how : *j.plans) {
       const double bytes = how.bytes_per_gpu;
-      if (bytes <= j.bytes_floor || idle.idle_above(bytes) < how.gpus()) continue;
+      if (bytes <= j.history.bytes_floor || idle.idle_above(bytes) < how.gpus()) continue;
       auto where =
           rooms.first([&](const idle_index& some) { return placement_of(s, some, j, how); });
       if (where) return start_job(j.id, how, std::move(*where));
@@ -153,7 +190,7 @@ class frenzy : public queue_policy {
     const std::vector<plan>* last = nullptr;
     auto verdict = verdicts::unknown;
     for (const auto& [id, j] : s.waiting) {
-      if (!has_plans(j) || j.bytes_floor > 0) {
+      if (!has_plans(j) || j.history.bytes_floor > 0) {
         if (auto never = why_never(j))
           out.push_back(give_up(id, std::move(*never)));
         else

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "messages/base/folds.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/model/model_chain.hpp"
 
 namespace troupe::planners {
@@ -260,7 +261,7 @@ double unshared_bytes_per_parameter(const job_spec& job) {
 double program_bytes(const job_spec& job, std::uint32_t data, std::uint32_t tensor, double headroom,
                      std::uint32_t planned) {
   if (job.memory && job.memory->gb > 0) return job.memory->gb * bytes_per_gb;
-  if (!has_known_memory(job)) return unknown_program_bytes * (1 + headroom);
+  if (!facts_of(job).has_known_memory) return unknown_program_bytes * (1 + headroom);
   return program_memory(job, data, tensor, planned).total() * (1 + headroom);
 }
 

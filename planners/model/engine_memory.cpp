@@ -127,10 +127,6 @@ count copy_bytes(const sizes& s, const parameters& p, const stage_part& part,
 
 }  // namespace
 
-bool is_on_engine(const job_spec& job) {
-  return device_facts_of(job).has_engine_memory && !job.slots && job.model.operators.empty();
-}
-
 std::uint64_t head_width(const model& m) {
   return up(m.vocabulary, 128);
 }

@@ -5,13 +5,10 @@
 
 // The memory that a stage of the built-in trainer has on a GPU (device: cuda), to the byte: what
 // gpu/cuda/host/stage.cpp and device.cpp ask for, in closed form. Tests compare it with the
-// device's own count (docs/planners/memory.md).
+// device's own count (docs/planners/memory.md). Where work_facts::on_engine is false, MARP's form
+// plans the memory.
 
 namespace troupe::planners {
-
-/// Does the CUDA device run the job's stages? Then its memory is planned by this form, otherwise by
-/// MARP's.
-bool is_on_engine(const job_spec& job);
 
 /// Per parameter: a 16-bit copy; a gradient, the weight and Adam's moments in single precision.
 inline constexpr state_bytes engine_states{2, 4, 12};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "messages/domain/work_kind.hpp"
 #include "planners/model/declared_memory.hpp"
 #include "planners/model/engine_memory.hpp"
 #include "planners/model/model_chain.hpp"
@@ -147,7 +148,7 @@ recomputation recomputation_of(const job_spec& job) {
 }
 
 bool divides_words(const job_spec& job) {
-  return is_program(job) || job.memory.has_value();
+  return facts_of(job).brings_layout || job.memory.has_value();
 }
 
 namespace {
@@ -162,7 +163,7 @@ memory_parts states_of_layers(const stage_part& p) {
 }  // namespace
 
 memory_parts memory_of(const job_spec& job, const stage_part& p, const stage_load& load) {
-  if (is_on_engine(job)) return engine_memory(job.model, p, load);
+  if (facts_of(job).on_engine) return engine_memory(job.model, p, load);
   auto parts = has_program_layers(job.model) ? states_of_layers(p)
                : job.memory                  ? program_stage_memory(job, p, load)
                                              : states_of(marp_states, p.parameters);
@@ -182,7 +183,7 @@ double stage_bytes(const job_spec& job, const stage_part& p, const stage_load& l
 }
 
 double bytes_of_pieces(const job_spec& job, const stage_part& p, const stage_load& load) {
-  if (is_on_engine(job)) return engine_bytes_of_pieces(job.model, p, load);
+  if (facts_of(job).on_engine) return engine_bytes_of_pieces(job.model, p, load);
   if (names_its_memory(job)) return 0;
   auto parts = memory_of(job, p, load);
   parts.context = 0;
@@ -193,7 +194,7 @@ double bytes_of_pieces(const job_spec& job, const stage_part& p, const stage_loa
 }
 
 double bytes_of_any_stage(const job_spec& job, const stage_part& p, const stage_load& load) {
-  if (is_on_engine(job)) return engine_bytes_of_any_stage(job.model, p, load);
+  if (facts_of(job).on_engine) return engine_bytes_of_any_stage(job.model, p, load);
   if (names_its_memory(job)) return job.memory->gb * bytes_per_gb;
   const double rows = precision_of(job) * load.rows * share_of_tokens(job);
   const double context = job.memory ? cuda_context_bytes : 0;
@@ -206,7 +207,7 @@ double bytes_of_any_stage(const job_spec& job, const stage_part& p, const stage_
 }
 
 double min_bytes_per_parameter(const job_spec& job) {
-  if (is_on_engine(job)) return engine_states.total();
+  if (facts_of(job).on_engine) return engine_states.total();
   return job.memory ? unshared_bytes_per_parameter(job) : marp_states.total();
 }
 

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/domain/work_kind.hpp"
 #include "planners/cost/measured_memory.hpp"
 #include "planners/model/declared_memory.hpp"
 
@@ -30,7 +31,7 @@ std::vector<std::uint32_t> divisors(std::uint32_t n) {
 }
 
 bool may_accumulate(const job_spec& job) {
-  return job.command.empty() && !fixes_micro_batch(job) && job.global_batch > 1;
+  return !facts_of(job).brings_layout && !fixes_micro_batch(job) && job.global_batch > 1;
 }
 
 std::uint32_t fewest_micro_batches(const cluster& c, const std::vector<gpu_index>& types,

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "messages/base/refuse.hpp"
+#include "messages/domain/work_kind.hpp"
 
 namespace troupe::planners {
 
@@ -73,7 +74,7 @@ bool holds(const gpu_pool& pool, const job_spec& job, const plan& how) {
   if (how.gpu_types.empty() || how.gpu_types[0] != pool.gpu) return false;
   if (how.tensor_parallel > pool.node_gpus || gpus > pool.nodes.size() * pool.node_gpus)
     return false;
-  if (has_exact_gpus(job)) return job.unequal.value_or(false) || pool.has_equal(gpus);
+  if (facts_of(job).exact_gpus) return job.unequal.value_or(false) || pool.has_equal(gpus);
   const bool whole = gpus < pool.node_gpus || gpus % pool.node_gpus == 0;
   return whole || (how.tensor_parallel == 1 && pool.has_equal(gpus));
 }
@@ -99,7 +100,7 @@ tl::unexpected<reason> no_single_type(const job_spec& job) {
 std::string_view bound_key(const job_spec& job) {
   if (job.elastic && job.elastic->max_gpus > 0 && job.max_gpus == job.elastic->max_gpus)
     return "elastic.gpus";
-  return job.command.empty() && job.max_gpus == job.gpus ? "gpus" : "max_gpus";
+  return !facts_of(job).has_processes && job.max_gpus == job.gpus ? "gpus" : "max_gpus";
 }
 
 std::string allowed_types(const job_spec& job) {
@@ -132,12 +133,12 @@ expected<void> has_exact_number(const cluster& c, const job_spec& job, const all
 }  // namespace
 
 expected<void> within_numbers(const cluster& c, const job_spec& job, const allocation& where) {
-  if (has_exact_gpus(job))
+  if (facts_of(job).exact_gpus)
     if (auto ok = has_exact_number(c, job, where); !ok) return ok;
   if (job.max_gpus && total_gpus(where) > *job.max_gpus)
     return refuse(reason::kind::invalid, "uses {} GPUs; the job allows {} ({})", total_gpus(where),
                   *job.max_gpus, bound_key(job));
-  if (const auto n = total_gpus(where); is_elastic_program(job) && n < job.elastic->min_gpus)
+  if (const auto n = total_gpus(where); facts_of(job).elastic && n < job.elastic->min_gpus)
     return refuse(reason::kind::invalid,
                   "uses {} GPUs; the program runs on at least {} (elastic.gpus)", n,
                   job.elastic->min_gpus);

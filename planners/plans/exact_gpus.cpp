@@ -8,6 +8,7 @@
 
 #include "messages/base/folds.hpp"
 #include "messages/domain/tensor_split.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/cost/measured_memory.hpp"
 #include "planners/cost/program_time.hpp"
@@ -41,7 +42,7 @@ std::optional<placed_plan> place_exact(const cluster& c, const idle_index& idle,
                                        const job_view& j) {
   if (!j.plans) return {};
   for (const auto& how : *j.plans) {
-    if (how.bytes_per_gpu <= j.bytes_floor) continue;
+    if (how.bytes_per_gpu <= j.history.bytes_floor) continue;
     if (auto where = place_exact(c, idle, *j.spec, how); !where.empty())
       return placed_plan{how, std::move(where)};
   }
@@ -65,11 +66,12 @@ bool waits_for_nodes(const snapshot& s, const job_view& j) {
 // Running out of memory raises the floor; plans at or below it would run out again.
 std::optional<reason> why_never(const job_view& j) {
   if (!j.plans || j.plans->empty()) return why_none(j);
-  if (std::ranges::any_of(*j.plans, [&](const plan& p) { return p.bytes_per_gpu > j.bytes_floor; }))
+  if (std::ranges::any_of(*j.plans,
+                          [&](const plan& p) { return p.bytes_per_gpu > j.history.bytes_floor; }))
     return {};
   return reason{reason::kind::infeasible,
                 fmt::format("ran out of memory at {:.1f} GB per GPU, and no plan provides more",
-                            j.bytes_floor / bytes_per_gb)};
+                            j.history.bytes_floor / bytes_per_gb)};
 }
 
 namespace {
@@ -151,7 +153,7 @@ class exact_planner {
   }
 
   expected<void> drop_beyond_limits(std::vector<plan>& all) const {
-    if (!has_known_length(job_)) return {};
+    if (!facts_of(job_).has_known_length) return {};
     const auto run_s = [&](const plan& p) {
       return job_.global_batch / p.samples_per_s * static_cast<double>(job_.iterations);
     };
@@ -165,7 +167,7 @@ class exact_planner {
     auto text = fmt::format("{} {}", job_.gpus,
                             job_.required_gpu_type.empty() ? (job_.gpus == 1 ? "GPU" : "GPUs")
                                                            : job_.required_gpu_type);
-    if (has_known_memory(job_))
+    if (facts_of(job_).has_known_memory)
       text += fmt::format(" of more than {:.1f} GB", bytes / bytes_per_gb);
     return text;
   }

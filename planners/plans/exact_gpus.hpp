@@ -12,8 +12,9 @@
 #include "planners/cluster/snapshot.hpp"
 #include "planners/plans/fits.hpp"
 
-// Programs that run on exactly the number of GPUs that their users request (has_exact_gpus), the
-// same number on each node: their plans and places under every policy (docs/planners/baselines.md).
+// Programs that run on exactly the number of GPUs that their users request
+// (work_facts::exact_gpus), the same number on each node: their plans and places under every policy
+// (docs/planners/baselines.md).
 
 namespace troupe::planners {
 

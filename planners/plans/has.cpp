@@ -1,9 +1,11 @@
 #include "planners/plans/has.hpp"
 
 #include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 
+#include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
 
 namespace troupe::planners {
@@ -85,21 +87,28 @@ allocation best_fit(const idle_index& idle, std::uint32_t gpus, std::span<const 
   return where;
 }
 
-expected<has_choice> has(const cluster&, const idle_index& idle, std::span<const plan> plans,
-                         double bytes_floor) {
-  if (const auto i = first_servable(idle, plans, bytes_floor))
-    return has_choice{*i, best_fit(idle, plans[*i].gpus(), plans[*i].bytes_per_gpu)};
+reason why_unserved(const idle_index& idle, std::span<const plan> plans, double bytes_floor) {
   for (const auto& p : plans) {
     if (p.bytes_per_gpu <= bytes_floor) continue;
-    return refuse(reason::kind::insufficient, "needs {} GPUs of at least {:.1f} GB; {} are idle",
-                  p.gpus(), p.bytes_per_gpu / bytes_per_gb, idle.idle_above(p.bytes_per_gpu));
+    return because(reason::kind::insufficient, "needs {} GPUs of at least {:.1f} GB; {} are idle",
+                   p.gpus(), p.bytes_per_gpu / bytes_per_gb, idle.idle_above(p.bytes_per_gpu));
   }
-  return refuse(
-      reason::kind::infeasible,
-      plans.empty()
-          ? "no plan fits it"
-          : fmt::format("ran out of memory at {:.1f} GB per GPU, and no plan provides more",
-                        bytes_floor / bytes_per_gb));
+  return {reason::kind::infeasible,
+          plans.empty()
+              ? "no plan fits it"
+              : fmt::format("ran out of memory at {:.1f} GB per GPU, and no plan provides more",
+                            bytes_floor / bytes_per_gb)};
+}
+
+expected<has_choice> has(const cluster&, const idle_index& idle, std::span<const plan> plans,
+                         double bytes_floor) {
+  if (const auto i = first_servable(idle, plans, bytes_floor)) {
+    auto where = best_fit(idle, plans[*i].gpus(), plans[*i].bytes_per_gpu);
+    TROUPE_INVARIANT(total_gpus(where) == plans[*i].gpus(),
+                     "GPUs that suffice by their number are found one by one");
+    return has_choice{*i, std::move(where)};
+  }
+  return refuse(why_unserved(idle, plans, bytes_floor));
 }
 
 }  // namespace troupe::planners

@@ -21,6 +21,9 @@ struct has_choice {
 expected<has_choice> has(const cluster& c, const idle_index& idle, std::span<const plan> plans,
                          double bytes_floor = 0);
 
+/// Why the idle GPUs serve none of these plans.
+reason why_unserved(const idle_index& idle, std::span<const plan> plans, double bytes_floor = 0);
+
 /// First half: the first plan that the idle GPUs can serve. O(plans * GPU types).
 std::optional<std::size_t> first_servable(const idle_index& idle, std::span<const plan> plans,
                                           double bytes_floor = 0);

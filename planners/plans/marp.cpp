@@ -11,6 +11,7 @@
 
 #include "messages/base/refuse.hpp"
 #include "messages/domain/tensor_split.hpp"
+#include "planners/cluster/planning_budget.hpp"
 #include "planners/cost/measured_memory.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/model/declared_memory.hpp"
@@ -226,6 +227,7 @@ std::string with_less_at_once(const cluster& c, const job_spec& job, planning_bu
 
 expected<std::vector<plan>> marp(const cluster& c, const job_spec& job, planning_budget& budget) {
   if (auto ok = check(c, job); !ok) return refuse(ok.error());
+  ++searches_made;
   split_search search{c, job, budget};
   auto all = search.run(false);
   if (all.empty() && may_accumulate(job)) all = search.run(true);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "messages/domain/work_kind.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/exact_gpus.hpp"
 #include "planners/plans/has.hpp"
@@ -11,7 +12,7 @@ namespace troupe::planners {
 namespace {
 
 bool can_mix(const job_view& j, const plan& how) {
-  return how.stages.empty() && how.bytes_per_gpu > j.bytes_floor;
+  return how.stages.empty() && how.bytes_per_gpu > j.history.bytes_floor;
 }
 
 }  // namespace
@@ -26,13 +27,13 @@ std::optional<placed_plan> find_mixed_plan(const cluster& c, const idle_index& i
                                            const job_view& j,
                                            const std::function<bool(const allocation&)>& accepts) {
   if (!j.plans) return {};
-  if (has_exact_gpus(*j.spec)) {
+  if (facts_of(*j.spec).exact_gpus) {
     auto p = place_exact(c, idle, j);
     return p && accepts(p->where) ? std::move(p) : std::nullopt;
   }
   std::optional<idle_index> restricted;
   const auto& allowed = allowed_idle(c, idle, *j.spec, restricted);
-  const job_places places{c, *j.spec, *j.plans, j.bytes_floor};
+  const job_places places{c, *j.spec, *j.plans, j.history.bytes_floor};
   const job_rooms rooms{c, *j.spec, places, idle};
   for (const auto& how : *j.plans) {
     if (!can_mix(j, how) || allowed.idle_above(how.bytes_per_gpu) < how.gpus()) continue;

@@ -7,6 +7,7 @@
 
 #include "messages/base/folds.hpp"
 #include "messages/base/refuse.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/plans/exact_nodes.hpp"
 
 namespace troupe::planners {
@@ -31,11 +32,12 @@ bool have_equal(const cluster& c, const datacenter_group& group, gpu_index g, st
 /// Whether one of these groups has the GPUs of a plan, all of its nodes counted.
 bool hold(const cluster& c, const std::vector<datacenter_group>& groups, const job_spec& job,
           const plan& how) {
+  const bool exact = facts_of(job).exact_gpus;
   return std::ranges::any_of(groups, [&](const datacenter_group& group) {
     const auto* only = how.gpu_types.size() == 1 ? &how.gpu_types[0] : nullptr;
-    if (has_exact_gpus(job) && only && !job.unequal.value_or(false))
+    if (exact && only && !job.unequal.value_or(false))
       return how.gpus() <= max_of_type(c, job, *only) && have_equal(c, group, *only, how.gpus());
-    if (has_exact_gpus(job)) {
+    if (exact) {
       // Whether the group is one datacenter is the caller's question.
       const auto ok = [&](const allocation& where) {
         return within_numbers(c, job, where).has_value();
@@ -64,7 +66,7 @@ std::vector<std::uint32_t> datacenters_of(const cluster& c, const allocation& wh
 /// Only programs are kept inside one datacenter: a training's pipelines are made for a WAN, and
 /// simulated work is of traces that say nothing about it.
 bool prefers_one(const job_spec& job) {
-  return is_program(job) && !job.across_datacenters.value_or(false);
+  return facts_of(job).keeps_to_datacenter && !job.across_datacenters.value_or(false);
 }
 
 /// A datacenter with as many GPUs of these types as the allocation has, for which it need not be
@@ -188,7 +190,7 @@ allocation find_for_program(const free_gpus& free, const gpu_pool& pool, std::ui
 }
 
 std::string spread_notice(const cluster& c, const job_spec& job, const std::vector<plan>& plans) {
-  if (!is_program(job) || plans.empty() || c.datacenters.size() < 2) return {};
+  if (!facts_of(job).keeps_to_datacenter || plans.empty() || c.datacenters.size() < 2) return {};
   const link_graph g{c};
   if (g.used.size() < 2) return {};
   const auto alone = each_alone(c, g);

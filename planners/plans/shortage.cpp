@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "messages/base/folds.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/cost/layout.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/exact_gpus.hpp"
@@ -83,7 +84,7 @@ bool has_room_together(const cluster& c, const idle_index& idle, const job_spec&
 // spread over.
 bool has_room(const cluster& c, const idle_index& idle, const job_spec& job, const plan& how) {
   if (idle_for(c, idle, job, how) < how.gpus()) return false;
-  if (has_exact_gpus(job)) return !place_exact(c, idle, job, how).empty();
+  if (facts_of(job).exact_gpus) return !place_exact(c, idle, job, how).empty();
   const job_places places{c, job, std::vector{how}};
   if (places.anywhere()) return has_room_together(c, idle, job, how);
   return std::ranges::any_of(places.groups(), [&](const datacenter_group& group) {
@@ -94,7 +95,8 @@ bool has_room(const cluster& c, const idle_index& idle, const job_spec& job, con
 std::string scatter_text(const cluster& c, const idle_index& idle, const job_view& j,
                          const plan& how) {
   if (idle_for(c, idle, *j.spec, how) < how.gpus() || has_room(c, idle, *j.spec, how)) return {};
-  const job_places places{c, *j.spec, j.plans ? *j.plans : std::vector<plan>{}, j.bytes_floor};
+  const job_places places{c, *j.spec, j.plans ? *j.plans : std::vector<plan>{},
+                          j.history.bytes_floor};
   const auto enough_in = [&](const datacenter_group& group) {
     return idle_for(c, idle_in(c, idle, group), *j.spec, how) >= how.gpus();
   };
@@ -117,7 +119,7 @@ std::string scatter_text(const cluster& c, const idle_index& idle, const job_vie
 }
 
 std::string waits_for_text(const snapshot& s, const job_view& j) {
-  if (!has_exact_gpus(*j.spec) || !waits_for_nodes(s, j)) return {};
+  if (!facts_of(*j.spec).exact_gpus || !waits_for_nodes(s, j)) return {};
   return "; the nodes that can be used are not enough, so that it waits for others to come back, "
          "and no GPUs are kept for it meanwhile";
 }

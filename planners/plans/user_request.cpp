@@ -5,6 +5,7 @@
 
 #include "messages/base/folds.hpp"
 #include "messages/domain/tensor_split.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/cost/measured_memory.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/model/declared_memory.hpp"
@@ -18,7 +19,7 @@ std::uint32_t largest_node(const cluster& c) {
 }
 
 std::optional<job_view> placed_by_request(const job_spec& job) {
-  if (is_pipeline_job(job) || has_exact_gpus(job)) return std::nullopt;
+  if (facts_of(job).pipelines || facts_of(job).exact_gpus) return std::nullopt;
   job_view wish;
   wish.spec = std::make_shared<job_spec>(job);
   return wish;

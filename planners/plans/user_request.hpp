@@ -13,11 +13,6 @@
 
 namespace troupe::planners {
 
-/// Whether the job file has `train`, `slots` or `pipeline`.
-inline bool is_pipeline_job(const job_spec& job) {
-  return job.train || job.slots || job.pipeline != pipeline_wish{};
-}
-
 /// The GPUs of the cluster's largest node: the maximum size of a tensor group.
 std::uint32_t largest_node(const cluster& c);
 

@@ -8,6 +8,7 @@
 #include "messages/base/folds.hpp"
 #include "messages/base/time.hpp"
 #include "messages/domain/tensor_split.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/cost/model_partition.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/model/job_memory.hpp"
@@ -140,8 +141,8 @@ namespace {
 std::optional<plan> fastest_plan(const cluster& c, const gpu_pool& pool, const job_view& j,
                                  const allocation& where) {
   auto best = adaptive_plan(c, pool, *j.spec, where);
-  if (is_pipeline_job(*j.spec)) return best;
-  auto split = split_for(c, *j.spec, where, j.bytes_floor);
+  if (facts_of(*j.spec).pipelines) return best;
+  auto split = split_for(c, *j.spec, where, j.history.bytes_floor);
   const bool fits = split.bytes_per_gpu > 0 && split.data_parallel <= j.spec->global_batch;
   if (fits && (!best || split.samples_per_s > best->samples_per_s)) best = std::move(split);
   return best;
@@ -161,8 +162,7 @@ class adaptive_parallelism final : public wrapped_policy {
     for (auto& d : decisions) {
       if (!d.starts()) continue;
       const auto* j = view_of(s, d.job);
-      if (j && j->plans && j->spec->command.empty() && !is_training(*j->spec))
-        replan(s.cluster, *j, d);
+      if (j && j->plans && facts_of(*j->spec).simulated) replan(s.cluster, *j, d);
     }
     return decisions;
   }
@@ -171,7 +171,7 @@ class adaptive_parallelism final : public wrapped_policy {
   void replan(const cluster& c, const job_view& j, decision& d) const {
     for (const auto& pool : pools_of(c, idle_index{c})) {
       if (!pool.contains(d.where)) continue;
-      question q{j.plans, j.bytes_floor, pool.gpu, pool.node_gpus, pool.datacenter, {}};
+      question q{j.plans, j.history.bytes_floor, pool.gpu, pool.node_gpus, pool.datacenter, {}};
       for (const auto& share : d.where) q.gpus.push_back(share.gpus);
       if (known_.size() >= max_known) known_.clear();
       auto at = known_.find(q);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/domain/work_kind.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/places.hpp"
 
@@ -9,9 +10,9 @@ namespace troupe::planners {
 
 std::string bound_warning(const cluster& c, const job_spec& job, const std::vector<plan>& plans,
                           const policy& by) {
-  if (is_serving(job)) return {};  // any GPU that holds it will do
+  if (!facts_of(job).has_end) return {};  // any GPU that holds it will do
   if (auto notice = spread_notice(c, job, plans); !notice.empty()) return notice;
-  if (has_exact_gpus(job)) return {};  // its user chose the number
+  if (facts_of(job).exact_gpus) return {};  // its user chose the number
   if (plans.empty() || (!job.max_gpus && job.required_gpu_type.empty())) return {};
   auto free = job;
   free.max_gpus.reset();

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "messages/domain/work_kind.hpp"
+
 namespace troupe::planners {
 
 namespace {
@@ -47,7 +49,7 @@ std::string objection_to(const snapshot& s, const decision& d) {
   const auto* job = view_of(s, d.job);
   if (!job) return "which is neither waiting nor running";
   const bool stops = d.what == decision::kind::stop || d.what == decision::kind::move;
-  if (stops && s.running.contains(d.job) && is_program(*job->spec) && !job->spec->elastic)
+  if (stops && s.running.contains(d.job) && !facts_of(*job->spec).stoppable)
     return "which is a running program without `elastic:`: no policy stops or moves it";
   if (!d.starts()) return {};
   for (const auto other : d.with)
@@ -67,10 +69,11 @@ checked_policy::checked_policy(std::shared_ptr<const policy> inner, std::string 
     : wrapped_policy{std::move(inner)}, who_{std::move(who)} {
   guarded(who_, [this] {
     name_ = this->inner().name();
-    round_s_ = this->inner().round_s();
+    traits_ = this->inner().traits();
   });
-  if (!std::isfinite(round_s_) || round_s_ < 0)
-    throw policy_failure(fmt::format("{} has an invalid round_s of {} seconds", who_, round_s_));
+  if (!std::isfinite(traits_.round_s) || traits_.round_s < 0)
+    throw policy_failure(
+        fmt::format("{} has an invalid round_s of {} seconds", who_, traits_.round_s));
 }
 
 expected<std::vector<plan>> checked_policy::plans_of(const cluster& c, const job_spec& job,

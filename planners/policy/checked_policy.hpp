@@ -20,11 +20,11 @@ class policy_failure : public std::runtime_error {
 /// begins with `who` ("the policy 'mine'"). Whether a start fits is left to fits().
 class checked_policy final : public wrapped_policy {
  public:
-  /// Reads its name and round_s, once. Throws policy_failure.
+  /// Reads its name and traits, once. Throws policy_failure.
   checked_policy(std::shared_ptr<const policy> inner, std::string who);
 
   std::string_view name() const override { return name_; }
-  double round_s() const override { return round_s_; }
+  policy_traits traits() const override { return traits_; }
   double decide_again_s(const snapshot& s) const override;
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override;
@@ -34,7 +34,7 @@ class checked_policy final : public wrapped_policy {
 
  private:
   std::string who_, name_;
-  double round_s_ = 0;
+  policy_traits traits_;
 };
 
 }  // namespace troupe::planners

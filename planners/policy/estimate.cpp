@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "messages/domain/work_kind.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/model/declared_memory.hpp"
 #include "planners/policy/placement.hpp"
@@ -11,7 +12,7 @@ namespace troupe::planners {
 namespace {
 
 bool has_pipelines(const job_spec& job, const plan& how) {
-  return !how.stages.empty() || is_pipeline_job(job);
+  return !how.stages.empty() || facts_of(job).pipelines;
 }
 
 /// A plan with bytes_per_gpu 0 is one whose memory its policy did not predict (fcfs,

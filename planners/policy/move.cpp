@@ -10,6 +10,7 @@
 
 #include "messages/admission/admission.hpp"
 #include "messages/domain/stated_length.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/cost/model_partition.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/fits.hpp"
@@ -107,7 +108,7 @@ std::vector<idle_index> rooms_of(const cluster& c, const idle_index& room, const
 std::optional<placed_plan> first_placed(const cluster& c, const std::vector<idle_index>& rooms,
                                         const job_view& job, const std::vector<plan>& plans) {
   for (const auto& p : plans) {
-    if (p.bytes_per_gpu <= job.bytes_floor) continue;
+    if (p.bytes_per_gpu <= job.history.bytes_floor) continue;
     for (const auto& room : rooms) {
       auto where = best_fit(room, p.gpus(), p.gpu_types, p.tensor_parallel);
       if (!where.empty() && fits(c, room, p, where) && within_bounds(c, *job.spec, where))
@@ -128,11 +129,11 @@ idle_index own_room(const cluster& c, const job_view& job, const move_wish& wish
 expected<placed_plan> plan_move(const cluster& c, const idle_index& idle, const job_view& job,
                                 const move_wish& wish) {
   if (auto ok = check_names(c, wish); !ok) return refuse(ok.error());
-  if (!is_pipeline_job(*job.spec) || job.how.stages.empty())
+  if (!facts_of(*job.spec).pipelines || job.how.stages.empty())
     return refuse(kind::invalid, "it is not a training; only trainings can be moved");
   const auto room = room_for(c, idle, job, wish);
   const auto spec = wished(job, wish);
-  if (!spec.slots)
+  if (facts_of(spec).has_model)
     if (auto ok = can_split(spec.model, spec.pipeline.stages); !ok) return refuse(ok.error());
   // The sizes that bound the search are limited as for a submitted job.
   if (const auto bad = admission::objection_to(spec))
@@ -185,7 +186,7 @@ expected<placed_plan> plan_program_move(const cluster& c, const idle_index& idle
     if (auto here = first_placed(c, {own_room(c, job, wish)}, job, plans)) return std::move(*here);
   const auto room = room_for(c, idle, job, wish);
   if (auto to = first_placed(c, rooms_of(c, room, job), job, plans)) return std::move(*to);
-  const auto why = has(c, room, plans, job.bytes_floor);
+  const auto why = has(c, room, plans, job.history.bytes_floor);
   if (!why) return refuse(why.error());
   return refuse(kind::insufficient,
                 fmt::format("needs {} GPUs of one type, with more than {:.1f} GB, that it may have "

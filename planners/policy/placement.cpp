@@ -4,7 +4,10 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
+#include "messages/domain/work_kind.hpp"
+#include "planners/cluster/planning_budget.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/cost/model_partition.hpp"
@@ -59,6 +62,7 @@ allocation gpus_of(const cluster& c, const idle_index& idle, const job_spec& job
 std::vector<plan_stage> stages_of(const job_spec& job, const plan& how, double max_bytes,
                                   double headroom, const gpu_type& gpu) {
   const batch_split batch{how.microbatches, how.rows};
+  TROUPE_INVARIANT(how.pipeline_parallel > 0, "a model is cut into one stage at least");
   const auto parts = split_model(job, how.pipeline_parallel,
                                  load_of(job, batch, how.pipeline_parallel - 1, max_bytes), gpu);
   const auto bytes = bytes_by_stage(job, batch, parts, headroom, {&gpu});
@@ -70,7 +74,7 @@ std::vector<plan_stage> stages_of(const job_spec& job, const plan& how, double m
 }
 
 std::optional<double> bytes_by_marp(const cluster& c, const job_spec& job, const plan& how) {
-  if (!is_on_engine(job)) return {};
+  if (!facts_of(job).on_engine) return {};
   const auto parts = parts_of(job, how.stages);
   if (!parts || parts->empty()) return {};
   auto elsewhere = job;
@@ -95,8 +99,10 @@ tl::unexpected<reason> too_few_idle(std::uint64_t needed, const plan& best, cons
 ///    in use) could never suffice and nodes have had `lease_s` to appear;
 ///  - otherwise it waits for half of the speed of its best plan, unless nothing else runs.
 /// On a cluster that is too small for the wished shape, fewer pipelines or stages will do.
+/// `lacks`: gets the GPUs that it waits for, if it is for their number.
 expected<placed_plan> place(const snapshot& s, const idle_index& all, const job_view& j,
-                            const job_spec& spec, planning_budget& budget) {
+                            const job_spec& spec, planning_budget& budget,
+                            std::optional<std::uint64_t>& lacks) {
   // A job without a fixed number of GPUs starts at this fraction of its best speed, rather than on
   // the one GPU that another job has just released.
   constexpr double min_share = 0.5;
@@ -113,7 +119,9 @@ expected<placed_plan> place(const snapshot& s, const idle_index& all, const job_
   const auto wanted =
       in_full ? std::uint64_t{wish.stages} * wish.data_parallel * std::max(1U, wish.tensor_parallel)
               : best.gpus();
+  lacks.reset();
   const auto wait = [&](std::uint64_t needed) {
+    lacks = needed;
     return too_few_idle(needed, best, idle, left_out(s.cluster, spec));
   };
   if (idle.total_idle() == 0) return wait(wanted);
@@ -155,10 +163,13 @@ std::optional<placed_plan> place_planned(const snapshot& s, const idle_index& id
 /// If no plan can be placed now: searches over the idle GPUs, and accepts the result unless it is
 /// much worse than the best plan on the whole cluster.
 expected<placed_plan> place_searched(const snapshot& s, const idle_index& all, const job_view& j,
-                                     planning_budget& budget) {
+                                     planning_budget& budget, std::optional<std::uint64_t>& lacks) {
   constexpr double max_score = 2;  // times the best plan's
   const auto& best = j.plans->front();
-  const auto wait = [&] { return too_few_idle(best.gpus(), best, all); };
+  const auto wait = [&] {
+    lacks = best.gpus();
+    return too_few_idle(best.gpus(), best, all);
+  };
   std::optional<idle_index> allowed;
   const auto& idle = allowed_idle(s.cluster, all, *j.spec, allowed);
   if (idle.total_idle() == 0) return wait();
@@ -175,26 +186,26 @@ expected<placed_plan> place_searched(const snapshot& s, const idle_index& all, c
 /// the micro-batch size always, and the number of pipelines unless another is 1.25 times as fast.
 /// A job that ran out of memory is planned as if all jobs took more (with_more_headroom).
 expected<placed_plan> place(const snapshot& s, const idle_index& all, const job_view& j,
-                            planning_budget& budget) {
-  if (!is_pipeline_job(*j.spec)) return place_searched(s, all, j, budget);
-  if (j.memory_factor != 1) {
-    const auto c = with_more_headroom(s.cluster, j.memory_factor);
+                            planning_budget& budget, std::optional<std::uint64_t>& lacks) {
+  if (!facts_of(*j.spec).pipelines) return place_searched(s, all, j, budget, lacks);
+  if (j.history.factor != 1) {
+    const auto c = with_more_headroom(s.cluster, j.history.factor);
     auto usual = j;
-    usual.memory_factor = 1;
-    return place({s.now_s, c, s.idle, s.waiting, s.running, s.moving}, all, usual, budget);
+    usual.history.factor = 1;
+    return place({s.now_s, c, s.idle, s.waiting, s.running, s.moving}, all, usual, budget, lacks);
   }
   // Another micro-batch size would change the training's results.
   const auto same_rows = with_rows(*j.spec, j.rows);
-  auto placed = place(s, all, j, same_rows, budget);
+  auto placed = place(s, all, j, same_rows, budget, lacks);
   if (!placed && j.rows > 0 && placed.error().code != reason::kind::insufficient)
-    return place(s, all, j, *j.spec, budget);
+    return place(s, all, j, *j.spec, budget, lacks);
   // And another number of pipelines its last digits: to be worth that, it must be much faster.
   constexpr double min_gain = 1.25;
   if (!placed || j.data_parallel == 0 || placed->how.data_parallel == j.data_parallel)
     return placed;
   auto same_sums = same_rows;
   same_sums.pipeline.data_parallel = j.data_parallel;
-  auto same = place(s, all, j, same_sums, budget);
+  auto same = place(s, all, j, same_sums, budget, lacks);
   return same && placed->how.samples_per_s < min_gain * same->how.samples_per_s ? same : placed;
 }
 
@@ -206,7 +217,7 @@ cluster with_more_headroom(cluster c, double memory_factor) {
 }
 
 job_spec with_rows(job_spec job, std::uint32_t rows) {
-  if (rows == 0 || job.slots || job.pipeline.rows > 0) return job;
+  if (rows == 0 || !facts_of(job).has_model || job.pipeline.rows > 0) return job;
   job.pipeline.rows = rows;
   job.pipeline.microbatches = 0;
   job.microbatches.reset();
@@ -214,7 +225,7 @@ job_spec with_rows(job_spec job, std::uint32_t rows) {
 }
 
 bool runs_as_pipelines(const job_spec& job, const std::vector<plan>* plans) {
-  return is_pipeline_job(job) || (plans && !plans->empty() && !plans->front().stages.empty());
+  return facts_of(job).pipelines || (plans && !plans->empty() && !plans->front().stages.empty());
 }
 
 namespace {
@@ -247,6 +258,7 @@ expected<placed_plan> place_in_group(const cluster& c, const idle_index& idle, c
 // idle GPUs; with all of them idle it is for ever.
 expected<placed_plan> place_pipelines(const cluster& c, const idle_index& all, const job_spec& job,
                                       bool as_wished, planning_budget& budget) {
+  ++searches_made;
   std::optional<idle_index> allowed;
   const job_places places{c, job, true};
   if (places.anywhere())
@@ -262,6 +274,7 @@ expected<placed_plan> place_pipelines(const cluster& c, const idle_index& all, c
       why = placed.error();
   }
   if (best) return std::move(*best);
+  TROUPE_INVARIANT(why, "a job that has no place has a reason");
   if (why->code == reason::kind::insufficient && all.total_idle() == idle_index{c}.total_idle())
     why->code = reason::kind::infeasible;
   why->text += "; no job spans datacenters without a link: its GPUs are in " + unlinked_text(c);
@@ -273,12 +286,13 @@ expected<placed_plan> place_pipelines(const cluster& c, const idle_index& all, c
 // plan on the empty cluster stands for all: start_trainings makes the real one at the time.
 expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
                                       planning_budget& budget) {
-  if (has_exact_gpus(job)) return exact_plans(c, job);
-  if (!is_pipeline_job(job)) {
+  const auto work = facts_of(job);
+  if (work.exact_gpus) return exact_plans(c, job);
+  if (!work.pipelines) {
     auto plans = plans_in_groups(c, job, marp(c, job, budget));
     // A program makes its own stages, if any. For simulated work with a limit of time or cost,
     // stages that meet the limit are planned.
-    const bool open = job.command.empty() && !job.memory && (job.slo_s || job.budget);
+    const bool open = !work.brings_layout && !job.memory && (job.slo_s || job.budget);
     if (plans || !open || plans.error().code != reason::kind::infeasible) return plans;
     planning_budget own{std::min(budget.left(), searched_units)};
     auto found = search_plans(c, idle_index{c}, job, searched_plans, own);
@@ -295,7 +309,7 @@ expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
     placed = std::move(fewer);
   }
   const auto& how = placed->how;
-  if (!job.slots && how.samples_per_s > 0) {
+  if (work.has_model && how.samples_per_s > 0) {
     const double run_s = job.global_batch / how.samples_per_s * static_cast<double>(job.iterations);
     if (auto ok = within_limits(job, run_s, how.cost_per_hour * run_s / 3600); !ok)
       return refuse(ok.error());
@@ -313,9 +327,18 @@ snapshot start_trainings(const snapshot& s, std::vector<decision>& out,
     // Half of the remaining budget for each, so that a job that is slow to plan leaves some for the
     // others; a decision as a whole stays within its budget.
     planning_budget own{budget.left() / 2};
-    auto placed = place(s, rest, *j, own);
+    std::optional<std::uint64_t> lacks;
+    auto placed = place(s, rest, *j, own, lacks);
     budget.spend(budget.left() / 2 - own.left());
-    if (!placed) continue;
+    if (!placed) {
+      if (lacks)
+        s.note(j->id, wait_code::too_few, static_cast<double>(*lacks), rest.total_idle());
+      else
+        s.note(j->id, placed.error());
+      continue;
+    }
+    TROUPE_INVARIANT(total_gpus(placed->where) == placed->how.gpus(),
+                     "a training's GPUs are those of its plan");
     take(rest, placed->where);
     out.push_back(start_job(j->id, std::move(placed->how), std::move(placed->where)));
   }
@@ -324,10 +347,15 @@ snapshot start_trainings(const snapshot& s, std::vector<decision>& out,
 
 reason why_training_waits(const snapshot& s, const job_view& j) {
   if (!has_plans(j)) return why_none(j);
-  planning_budget budget{planning_budget::units_a_decision};
-  const auto placed = place(s, s.idle, j, budget);
-  if (!placed) return placed.error();
-  return {reason::kind::insufficient, "jobs ahead of it come first"};
+  const auto* note = s.note_of(j.id);
+  if (!note) return not_decided_yet();
+  if (note->why) return *note->why;
+  const auto needed = static_cast<std::uint64_t>(note->first);
+  const auto& best = j.plans->front();
+  if (!facts_of(*j.spec).pipelines) return too_few_idle(needed, best, s.idle).value();
+  std::optional<idle_index> allowed;
+  const auto& idle = allowed_idle(s.cluster, s.idle, *j.spec, allowed);
+  return too_few_idle(needed, best, idle, left_out(s.cluster, *j.spec)).value();
 }
 
 }  // namespace troupe::planners

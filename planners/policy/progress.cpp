@@ -2,9 +2,7 @@
 
 #include <algorithm>
 
-#include "messages/domain/device_kind.hpp"
 #include "planners/policy/elastic_jobs.hpp"
-#include "planners/policy/replayed_jobs.hpp"
 
 namespace troupe::planners {
 
@@ -36,12 +34,6 @@ double measured_slowdown(const job_view& j) {
 // the job gets next is expected to be slower than planned by the same factor.
 double samples_left(const snapshot& s, const job_view& j) {
   return iterations_left(s, j) * j.spec->global_batch * measured_slowdown(j);
-}
-
-bool is_resumable(const job_spec& job) {
-  if (is_replayed(job) || is_elastic_program(job)) return true;
-  if (!job.command.empty() || job.slots) return false;
-  return !job.train || !job.train->checkpoint.empty() || is_simulated(job.train->device);
 }
 
 }  // namespace troupe::planners

@@ -23,8 +23,4 @@ double measured_slowdown(const job_view& j);
 /// to have, the seconds that they take.
 double samples_left(const snapshot& s, const job_view& j);
 
-/// Can it be stopped, and continue on other GPUs where it was? A program's progress is its own
-/// unless its file says that it is elastic, and a training without checkpoints would start over.
-bool is_resumable(const job_spec& job);
-
 }  // namespace troupe::planners

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "messages/base/refuse.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/plans/exact_gpus.hpp"
 #include "planners/plans/places.hpp"
 #include "planners/plans/user_request.hpp"
@@ -20,8 +21,6 @@ namespace {
 
 using kind = reason::kind;
 
-const std::string replayed_word{"\0replayed", 9};
-
 // A replayed job has no model: its trace gives the time of an iteration on its number of GPUs,
 // maybe for each GPU type. Policies know programs with an exact number of GPUs, which have plans by
 // type and are not resized either, so a replayed job is shown to them as one of these. The word in
@@ -31,7 +30,7 @@ const std::string replayed_word{"\0replayed", 9};
 constexpr double any_bytes = 1;
 
 job_spec program_like(job_spec job) {
-  job.command = {replayed_word};
+  job.command = {std::string{replayed_word}};
   job.exact_gpus = job.assumed_model = true;
   return job;
 }
@@ -117,7 +116,11 @@ class replayed_policy final : public wrapped_policy {
   replayed_policy(std::shared_ptr<const policy> inner, std::shared_ptr<const replayed_times> times)
       : wrapped_policy{with_exact_gpus(std::move(inner))}, times_{std::move(times)} {}
 
-  bool plans_by_request() const override { return true; }
+  policy_traits traits() const override {
+    auto t = inner().traits();
+    t.plans_by_request = true;
+    return t;
+  }
 
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {
@@ -165,7 +168,10 @@ class replayed_policy final : public wrapped_policy {
     follow(s.cluster, s.waiting, waiting_);
     follow(s.cluster, s.running, running_);
     follow(s.cluster, s.moving, moving_);
-    return {s.now_s, s.cluster, s.idle, waiting_.seen, running_.seen, moving_.seen, s.unusable};
+    snapshot seen{s.now_s,       s.cluster,    s.idle,    waiting_.seen,
+                  running_.seen, moving_.seen, s.unusable};
+    seen.notes = s.notes;
+    return seen;
   }
 
   void follow(const cluster& c, const job_views& now, followed_views& views) const {
@@ -192,9 +198,10 @@ class replayed_policy final : public wrapped_policy {
   static bool is_same(const job_view& a, const job_view& b) {
     const auto figures = [](const job_view& j) {
       return std::tuple(j.spec.get(), j.plans.get(), j.submitted_s, j.iterations_done, j.attempts,
-                        j.out_of_memory, j.bytes_floor, j.tried_gpus, j.tried_bytes, j.started_s,
-                        j.iteration_s, j.memory_factor, j.reported ? j.reported->at_s : -1,
-                        j.reported ? j.reported->iteration : 0, j.elastic.get());
+                        j.history.out_of_memory, j.history.bytes_floor, j.history.tried_gpus,
+                        j.history.tried_bytes, j.started_s, j.iteration_s, j.history.factor,
+                        j.reported ? j.reported->at_s : -1, j.reported ? j.reported->iteration : 0,
+                        j.elastic.get());
     };
     return figures(a) == figures(b) && a.where == b.where && a.how == b.how;
   }
@@ -259,10 +266,6 @@ class replayed_policy final : public wrapped_policy {
 };
 
 }  // namespace
-
-bool is_replayed(const job_spec& job) {
-  return job.command.size() == 1 && job.command.front() == replayed_word;
-}
 
 std::shared_ptr<const policy> with_replayed_times(std::shared_ptr<const policy> inner,
                                                   std::shared_ptr<const replayed_times> times) {

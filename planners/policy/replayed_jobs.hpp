@@ -10,10 +10,6 @@
 
 namespace troupe::planners {
 
-/// Policies see such a job as a program with an exact number of GPUs that can be stopped: the word
-/// of its command cannot be in a file or on a command line.
-bool is_replayed(const job_spec& job);
-
 /// A policy that may start, stop, delay and place the jobs in `times`, but not resize them, and
 /// under which they take the time that is given there. Other jobs are left alone. Neither argument
 /// is null.

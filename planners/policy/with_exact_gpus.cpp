@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/domain/work_kind.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/exact_gpus.hpp"
@@ -18,7 +19,7 @@ namespace troupe::planners {
 namespace {
 
 bool is_exact(const job_view& j) {
-  return has_exact_gpus(*j.spec);
+  return facts_of(*j.spec).exact_gpus;
 }
 
 bool has_any(const job_views& jobs) {
@@ -32,7 +33,7 @@ class exact_gpus_policy final : public wrapped_policy {
 
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {
-    return has_exact_gpus(job) ? exact_plans(c, job) : inner().plans_of(c, job, budget);
+    return facts_of(job).exact_gpus ? exact_plans(c, job) : inner().plans_of(c, job, budget);
   }
 
   std::vector<decision> decide(const snapshot& s, random_source& random) const override {
@@ -85,7 +86,8 @@ class exact_gpus_policy final : public wrapped_policy {
   static std::string why_too_few(const snapshot& s, const job_view& j) {
     std::set<gpu_index> types;  // that one of its plans is for
     for (const auto& p : *j.plans)
-      if (p.bytes_per_gpu > j.bytes_floor) types.insert(p.gpu_types.begin(), p.gpu_types.end());
+      if (p.bytes_per_gpu > j.history.bytes_floor)
+        types.insert(p.gpu_types.begin(), p.gpu_types.end());
     std::vector<std::string> names;
     std::uint64_t idle = 0;
     for (const auto g : types) {

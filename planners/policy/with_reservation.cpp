@@ -7,19 +7,19 @@
 
 #include <fmt/format.h>
 
+#include "messages/domain/work_kind.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/exact_gpus.hpp"
 #include "planners/plans/places.hpp"
-#include "planners/policy/replayed_jobs.hpp"
 #include "planners/policy/wrapped_policy.hpp"
 
 namespace troupe::planners {
 
 namespace {
 
-bool is_program(const job_view& j) {
-  return !j.spec->command.empty() && !is_replayed(*j.spec) && has_plans(j);
+bool may_reserve(const job_view& j) {
+  return facts_of(*j.spec).gets_reservation && has_plans(j);
 }
 
 /// GPUs of nodes of one type.
@@ -73,9 +73,9 @@ nodes_of_types those_in(const cluster& c, nodes_of_types nodes, const datacenter
 /// The choice that lacks the fewest GPUs, of all plans and GPU types; the first that lacks none.
 void find_better(const snapshot& s, const job_view& j, const nodes_of_types& nodes_of,
                  std::optional<choice>& best) {
-  const bool exact = has_exact_gpus(*j.spec);
+  const bool exact = facts_of(*j.spec).exact_gpus;
   for (const auto& how : *j.plans) {
-    if (how.bytes_per_gpu <= j.bytes_floor) continue;
+    if (how.bytes_per_gpu <= j.history.bytes_floor) continue;
     const auto count = how.gpus();
     const auto group = how.tensor_in_node ? how.tensor_parallel : 1;
     for (const auto gpu : how.gpu_types) {
@@ -97,7 +97,7 @@ void find_better(const snapshot& s, const job_view& j, const nodes_of_types& nod
 std::optional<choice> best_choice(const snapshot& s, const job_view& j,
                                   const nodes_of_types& nodes_of) {
   std::optional<choice> best;
-  const job_places places{s.cluster, *j.spec, *j.plans, j.bytes_floor};
+  const job_places places{s.cluster, *j.spec, *j.plans, j.history.bytes_floor};
   if (places.anywhere()) find_better(s, j, nodes_of, best);
   for (const auto& group : places.groups())
     find_better(s, j, those_in(s.cluster, nodes_of, group), best);
@@ -230,7 +230,7 @@ class reserving_policy final : public wrapped_policy {
 
 std::optional<reservation> reservation_of(const snapshot& s) {
   if (s.all_plain) return {};  // no programs
-  const auto waits = [](const job_view& j) { return is_program(j) && needs_several(j); };
+  const auto waits = [](const job_view& j) { return may_reserve(j) && needs_several(j); };
   const auto programs = in_order(s.waiting, waits);
   if (programs.empty()) return {};
   const auto nodes_of = nodes_by_type(s);

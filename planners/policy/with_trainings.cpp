@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "messages/domain/work_kind.hpp"
 #include "planners/policy/placement.hpp"
 #include "planners/policy/split_views.hpp"
 #include "planners/policy/wrapped_policy.hpp"
@@ -26,7 +27,7 @@ class trainings_policy final : public wrapped_policy {
 
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {
-    if (is_pipeline_job(job) && !inner().places(job, true)) return plans_for(c, job, budget);
+    if (facts_of(job).pipelines && !inner().places(job, true)) return plans_for(c, job, budget);
     return inner().plans_of(c, job, budget);
   }
 

@@ -14,14 +14,12 @@ namespace troupe::planners {
 class wrapped_policy : public policy {
  public:
   std::string_view name() const override { return inner_->name(); }
-  double round_s() const override { return inner_->round_s(); }
+  policy_traits traits() const override { return inner_->traits(); }
   double decide_again_s(const snapshot& s) const override { return inner_->decide_again_s(s); }
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {
     return inner_->plans_of(c, job, budget);
   }
-  bool plans_by_request() const override { return inner_->plans_by_request(); }
-  bool starts_requested_number() const override { return inner_->starts_requested_number(); }
   bool places(const job_spec& job, bool pipelines) const override {
     return inner_->places(job, pipelines);
   }

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "messages/base/flow_share.hpp"
+#include "messages/base/invariant.hpp"
 #include "messages/base/time.hpp"
 
 namespace troupe::planners {
@@ -101,6 +102,8 @@ class execution {
   /// do: the first iteration has no predecessor to overlap with, and the last no successor.
   double mean() const {
     const auto n = std::max<std::uint64_t>(1, times_.iterations);
+    TROUPE_INVARIANT(simulated_ <= n && ends_.size() == simulated_,
+                     "the iterations that are simulated are among all");
     const auto left = static_cast<double>(n - simulated_);
     if (left == 0) return ends_.back() / static_cast<double>(n);
     // The last iteration is shorter: none follows it.
@@ -229,6 +232,7 @@ class execution {
   /// The stage's step has ended: sends its output. After the last step of an iteration the stage
   /// stays busy until its update.
   void end(std::uint32_t stage) {
+    TROUPE_INVARIANT(left_ > 0, "no more steps end than the orders have");
     --left_;
     auto& x = stages_[stage];
     const auto step = step_of(stage);
@@ -270,6 +274,7 @@ class execution {
   void arrive(std::uint32_t from, std::uint32_t m, bool back, double begin, double left,
               double end) {
     const auto to = back ? from - 1 : from + 1;
+    TROUPE_INVARIANT(to / shape_.stages == from / shape_.stages, "a tensor stays in its pipeline");
     (back ? gradient_ : activation_)[at(to, m)] = end;
     happen(end, kind::ready, to);
     if (record_)
@@ -370,6 +375,7 @@ class execution {
     known.takes.resize(stages);
     known.ready[stage - first] = now_ + times_.stages[stage].norms;
     known.takes[stage - first] = takes_s;
+    TROUPE_INVARIANT(known.stages < stages, "each stage's norm counts once");
     if (++known.stages < stages) return;
     const auto arrivals = norm_arrivals(known.ready, times_.norm_ways);
     for (std::uint32_t s = 0; s < stages; ++s)
@@ -395,6 +401,8 @@ class execution {
 
   /// For the iteration whose steps have ended: its gradients are on the host.
   void begin_exchange(std::uint32_t stage) {
+    TROUPE_INVARIANT(iteration_of(stage) > 0,
+                     "gradients are summed of an iteration whose steps have ended");
     const auto i = iteration_of(stage) - 1;
     exchange_of(stage, i).begun = true;
     if (gives_tied(stage))
@@ -409,6 +417,8 @@ class execution {
     if (!x.begun || x.complete) return;
     const auto& routes = times_.routes[stage];
     const auto others = shape_.pipelines - 1;
+    TROUPE_INVARIANT(x.parts <= others && x.sums <= others,
+                     "a stage gets one part of the gradients from each peer");
     if (!x.given) {
       if (takes_tied(stage) && !x.tied_here) return;
       x.given = true;

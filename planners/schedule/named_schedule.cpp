@@ -131,7 +131,7 @@ expected<pipeline_schedule> best_of(const pipeline_shape& s) {
     made.made_by = c.name;
     consider(std::move(made));
   }
-  TROUPE_INVARIANT(best[0]);  // Varuna's rules keep any limit
+  TROUPE_INVARIANT(best[0], "Varuna's rules keep any limit of memory");
   for (const auto& b : best)
     if (b) consider(local_search(b->made, steps));
   const bool shares = best[1] && best[1]->makespan_s < best[0]->makespan_s;

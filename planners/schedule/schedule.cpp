@@ -1,5 +1,7 @@
 #include "planners/schedule/schedule.hpp"
 
+#include "messages/base/invariant.hpp"
+
 namespace troupe::planners {
 
 // A turn is the position among the transfers that wait for the same link, so it is counted per
@@ -17,6 +19,8 @@ std::vector<std::vector<stage_step>> stage_orders(const pipeline_schedule& sched
   };
   for (const auto& t : schedule.transfers) {
     const auto sender = std::size_t{t.pipeline} * shape.stages + t.stage + (t.backward ? 1 : 0);
+    TROUPE_INVARIANT(sender < schedule.tasks.size() && t.microbatch < shape.microbatches,
+                     "a transfer of a schedule is of one of its stages' micro-batches");
     turn[place(sender, t.microbatch, t.backward)] =
         next[t.pipeline / per_cell * hops + t.stage * 2 + (t.backward ? 1 : 0)]++;
   }

@@ -8,6 +8,7 @@
 
 #include "messages/base/folds.hpp"
 #include "messages/base/refuse.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/cost/layout.hpp"
 #include "planners/plans/bounds.hpp"
@@ -131,7 +132,7 @@ void all_placements(const selection_table& t, const job_spec& job, bool as_wishe
                     std::vector<placement>& out) {
   const auto gpus = t.total_gpus();
   const auto wish = job.pipeline;
-  const bool exact_depth = wish.stages && (as_wished || job.slots);
+  const bool exact_depth = wish.stages && (as_wished || !facts_of(job).has_model);
   const auto deepest = std::min({wish.stages ? wish.stages : gpus, t.max_stages(), gpus});
   for (std::uint32_t p = exact_depth ? wish.stages : 1; p <= deepest; ++p) {
     if (!t.spend_for(p)) return;
@@ -263,7 +264,7 @@ reason nothing_fits(const cluster& c, const idle_index& idle, const job_spec& jo
 expected<selection> select_placement(const cluster& c, const idle_index& idle, const job_spec& job,
                                      bool as_wished, planning_budget& budget) {
   constexpr std::size_t max_datacenters = 4;
-  if (!job.slots && as_wished)
+  if (facts_of(job).has_model && as_wished)
     if (auto ok = can_split(job.model, job.pipeline.stages); !ok) return refuse(ok.error());
   std::vector<placement> all;
   for (const double speed : speeds_of(c, idle, job)) {

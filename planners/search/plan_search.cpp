@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "messages/base/time.hpp"
+#include "planners/cluster/planning_budget.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/places.hpp"
 #include "planners/search/stage_placer.hpp"
@@ -173,6 +174,7 @@ double plan_score(const job_spec& job, const placed_plan& p) {
 expected<plan_search_result> search_plans(const cluster& c, const idle_index& all,
                                           const job_spec& job, std::size_t wanted,
                                           planning_budget& budget) {
+  ++searches_made;
   std::optional<idle_index> allowed;
   const job_places places{c, job, true};
   if (places.anywhere())

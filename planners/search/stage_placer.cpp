@@ -7,6 +7,7 @@
 #include "messages/base/folds.hpp"
 #include "messages/base/time.hpp"
 #include "messages/domain/tensor_split.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/cost/stage_time.hpp"
 #include "planners/model/engine_memory.hpp"
 #include "planners/model/job_memory.hpp"
@@ -181,7 +182,9 @@ cut_problem::chunks stage_placer::chunks_to_peers(const routes& r, std::size_t t
 const stage_table& stage_placer::table_of(std::uint32_t tensor, std::uint32_t rows,
                                           std::uint32_t pipelines) {
   // A program may share its states among its pipelines (ZeRO).
-  const auto summing = is_on_engine(job_) ? std::min(pipelines, 2U) : job_.memory ? pipelines : 1;
+  const auto summing = facts_of(job_).on_engine ? std::min(pipelines, 2U)
+                       : job_.memory            ? pipelines
+                                                : 1;
   auto& table = tables_[{tensor, rows, summing}];
   if (!table) {
     table =

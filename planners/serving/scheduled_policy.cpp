@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "messages/domain/work_kind.hpp"
+#include "planners/policy/checked_policy.hpp"
 #include "planners/policy/with_exact_gpus.hpp"
 #include "planners/policy/with_reservation.hpp"
 #include "planners/policy/with_trainings.hpp"
@@ -43,7 +47,7 @@ class scheduled_policy final : public wrapped_policy {
   }
   /// No wrapper does anything about it.
   bool is_plain(const job_view& j) const {
-    return !is_program(*j.spec) && !is_serving(*j.spec) && own_->places(*j.spec, j.training);
+    return !facts_of(*j.spec).has_own_rules && own_->places(*j.spec, j.training);
   }
 
   std::shared_ptr<const policy> own_;
@@ -52,7 +56,9 @@ class scheduled_policy final : public wrapped_policy {
 }  // namespace
 
 std::shared_ptr<const policy> as_scheduled(std::shared_ptr<const policy> own) {
-  return std::make_shared<const scheduled_policy>(std::move(own));
+  auto who = fmt::format("the policy '{}'", own->name());
+  return std::make_shared<const scheduled_policy>(
+      std::make_shared<const checked_policy>(std::move(own), std::move(who)));
 }
 
 }  // namespace troupe::planners

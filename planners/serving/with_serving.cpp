@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "messages/base/refuse.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/fits.hpp"
@@ -46,7 +47,7 @@ std::optional<node_index> best_fit(const cluster& c, const idle_index& idle, con
 
 /// Has it run out of memory with this plan? A decoder has one plan: there is no larger one to try.
 bool too_small(const job_view& j, const plan& how) {
-  return how.bytes_per_gpu <= j.bytes_floor;
+  return how.bytes_per_gpu <= j.history.bytes_floor;
 }
 
 reason why_too_small(const plan& how) {
@@ -68,12 +69,14 @@ class split_jobs {
   bool any() const { return waiting_.any_own() || running_.any_own() || moving_.any_own(); }
   std::vector<const job_view*> waiting_decoders() const { return all_in_order(waiting_.own()); }
   snapshot rest(const snapshot& s, const idle_index& idle) const {
-    return {s.now_s,        s.cluster,  idle,        waiting_.seen(), running_.seen(),
-            moving_.seen(), s.unusable, s.changed_s, s.arrivals};
+    snapshot others{s.now_s,        s.cluster,  idle,        waiting_.seen(), running_.seen(),
+                    moving_.seen(), s.unusable, s.changed_s, s.arrivals};
+    others.notes = s.notes;
+    return others;
   }
 
  private:
-  static bool is_decoder(const job_view& j) { return is_serving(*j.spec); }
+  static bool is_decoder(const job_view& j) { return !facts_of(*j.spec).has_end; }
 
   split_views waiting_, running_, moving_;
 };
@@ -95,7 +98,7 @@ class serving_policy final : public wrapped_policy {
 
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {
-    return is_serving(job) ? decoder_plans(c, job) : inner().plans_of(c, job, budget);
+    return !facts_of(job).has_end ? decoder_plans(c, job) : inner().plans_of(c, job, budget);
   }
 
   double decide_again_s(const snapshot& s) const override {
@@ -118,7 +121,10 @@ class serving_policy final : public wrapped_policy {
         continue;
       }
       const auto n = best_fit(s.cluster, idle, *j->spec, how);
-      if (!n || !fits(s.cluster, idle, how, {{*n, 1}})) continue;
+      if (!n || !fits(s.cluster, idle, how, {{*n, 1}})) {
+        s.note(j->id, wait_code::too_few, 1, 0);
+        continue;
+      }
       all.push_back(start_of(s.cluster, *j, how, *n));
       take(idle, all.back().where);
     }
@@ -129,7 +135,7 @@ class serving_policy final : public wrapped_policy {
 
   reason why_waiting(const snapshot& s, job_id job) const override {
     const auto it = s.waiting.find(job);
-    if (it != s.waiting.end() && is_serving(*it->second.spec))
+    if (it != s.waiting.end() && !facts_of(*it->second.spec).has_end)
       return why_decoder_waits(s, it->second);
     const split_jobs jobs{s};
     return inner().why_waiting(jobs.any() ? jobs.rest(s, s.idle) : s, job);
@@ -140,8 +146,7 @@ class serving_policy final : public wrapped_policy {
     if (!has_plans(j)) return why_none(j);
     const auto& how = j.plans->front();
     const double gb = how.bytes_per_gpu / bytes_per_gb;
-    if (best_fit(s.cluster, s.idle, *j.spec, how))
-      return {reason::kind::insufficient, "a GPU is idle, and it is about to start"};
+    if (!s.note_of(j.id)) return {reason::kind::insufficient, "it is about to start"};
     return because(reason::kind::insufficient,
                    "waits for an idle GPU{} with more than {:.2f} GB; decoders go before "
                    "other jobs as soon as one is idle, and stop none",

@@ -20,6 +20,7 @@
 
 #include "messages/base/folds.hpp"
 #include "messages/base/refuse.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/cluster/gpu_pools.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/plans/bounds.hpp"
@@ -64,14 +65,14 @@ class titan_placer {
   /// program follows no other job. Takes what it returns; `where` empty: there is no room.
   place find(const gpu_pool& pool, std::uint32_t gpus, const job_spec& job) {
     const auto look = [&](const free_gpus& free) {
-      return has_exact_gpus(job) ? find_for_program(free, pool, gpus, job)
-                                 : free.find(pool, gpus, {});
+      return facts_of(job).exact_gpus ? find_for_program(free, pool, gpus, job)
+                                      : free.find(pool, gpus, {});
     };
     if (auto where = look(idle_); !where.empty()) {
       idle_.take(where);
       return {std::move(where)};
     }
-    if (!is_tuning(job)) return {};
+    if (!facts_of(job).malleable) return {};
     for (const bool with_idle : {false, true})
       for (auto& x : ending_) {
         auto free = x.gpus;
@@ -105,13 +106,40 @@ class titan final : public queue_policy {
   explicit titan(const titan_options& options)
       : options_{options}, planned_{options.measured}, decided_{options.measured} {}
 
-  std::string_view name() const override { return options_.name; }
+  const titan_options& options() const { return options_; }
 
-  bool places(const job_spec& job, bool) const override { return !is_pipeline_job(job); }
+  std::string_view name() const override { return options_.name; }
+  policy_traits traits() const override {
+    constexpr double gather_s = 2;  // longer than a shell needs to submit several jobs
+    if (!options_.merges) return {.uses_measured_rows = true};
+    return {.gather_s = gather_s, .merges = options_.merging, .uses_measured_rows = true};
+  }
+  std::vector<parameter> parameters() override {
+    auto& o = options_;
+    return {{"aging_s", o.aging_s, 0, 1e9},
+            {"lead", o.lead, 0, 1e6},
+            {"max_request_factor", o.max_request_factor, 0, 1e6},
+            {"start_s", o.start_s, 0, 1e6},
+            {"similarity", o.merging.similarity, 0, 1},
+            {"duration_ratio", o.merging.duration_ratio, 1, 1e9},
+            {"epochs", o.rules.epochs, 1e-3, 1e6},
+            {"merge_exponent", o.rules.merge_exponent, 1, 1e3},
+            {"updates_an_epoch", o.rules.updates_an_epoch, 1e-3, 1e9},
+            {"gap", o.limits.gap, 0, 1},
+            {"max_nodes", o.limits.max_nodes, 1, 1e6}};
+  }
+  void use(const policy_inputs& inputs) override {
+    options_.measured = inputs.measured;
+    planned_ = decided_ = tuning_tables{inputs.measured};
+    if (inputs.around_solve) options_.solve = around(inputs.around_solve, options_.solve);
+  }
+
+  bool places(const job_spec& job, bool) const override { return !facts_of(job).pipelines; }
 
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {
-    if (!is_tuning(job)) return plans_of_one_pool(c, job, policy::plans_of(c, job, budget));
+    if (!facts_of(job).malleable)
+      return plans_of_one_pool(c, job, policy::plans_of(c, job, budget));
     std::vector<plan> plans;
     for (gpu_index gpu = 0; gpu < c.gpus.size(); ++gpu) add_plans(c, gpu, job, plans);
     if (plans.empty())
@@ -192,7 +220,7 @@ class titan final : public queue_policy {
   void for_each_ending(const snapshot& s, F f) const {
     for (const auto* views : {&s.running, &s.unions})
       for (const auto& [id, j] : *views)
-        if (is_tuning(*j.spec) && j.iteration_s > 0 && !j.followed) f(j, left_s_of(s, j));
+        if (facts_of(*j.spec).malleable && j.iteration_s > 0 && !j.followed) f(j, left_s_of(s, j));
   }
 
   /// The first to end first.
@@ -247,7 +275,7 @@ class titan final : public queue_policy {
     const auto& meaning = p.columns[column];
     auto d = start_job(jobs.front()->id, std::move(how), std::move(place.where));
     const auto& spec = *jobs.front()->spec;
-    if (!is_tuning(spec)) return d;
+    if (!facts_of(spec).malleable) return d;
     double iterations = iterations_left(s, *jobs.front());
     if (jobs.size() > 1) {
       for (std::size_t i = 1; i < jobs.size(); ++i) d.with.push_back(jobs[i]->id);
@@ -304,6 +332,11 @@ std::optional<titan_options> titan_variant(std::string_view name) {
   o.merges = name != "titan-no-merger";
   o.switches = name != "titan-no-switch";
   return o.merges != o.switches ? std::optional{o} : std::nullopt;
+}
+
+std::optional<titan_options> titan_options_of(const policy& p) {
+  const auto* own = dynamic_cast<const titan*>(&p);
+  return own ? std::optional{own->options()} : std::nullopt;
 }
 
 std::unique_ptr<policy> make_titan(const titan_options& options) {

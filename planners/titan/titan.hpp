@@ -17,4 +17,7 @@ std::unique_ptr<policy> make_titan(const titan_options& options);
 /// The options of titan, titan-no-merger or titan-no-switch; none: it is another name.
 std::optional<titan_options> titan_variant(std::string_view name);
 
+/// Those of one of these policies, as it is made; none: it is another policy.
+std::optional<titan_options> titan_options_of(const policy& p);
+
 }  // namespace troupe::planners

@@ -2,6 +2,7 @@
 #include <limits>
 #include <numeric>
 
+#include "messages/base/invariant.hpp"
 #include "planners/titan/titan_problem.hpp"
 
 namespace troupe::planners {
@@ -62,6 +63,8 @@ titan_answer solve_titan_knapsack(const titan_problem& p) {
     const auto c = taken[job][left];
     if (c == none) continue;
     answer.taken.push_back(c);
+    TROUPE_INVARIANT(p.columns[c].gpus <= left,
+                     "the jobs of a decision have no more GPUs than are idle");
     left -= p.columns[c].gpus;
   }
   std::ranges::sort(answer.taken);

@@ -6,16 +6,14 @@
 #include <map>
 
 #include "messages/base/folds.hpp"
+#include "messages/domain/work_kind.hpp"
+#include "planners/cluster/planning_budget.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/policy/placement.hpp"
 #include "planners/policy/progress.hpp"
 
 namespace troupe::planners {
-
-bool is_tuning(const job_spec& job) {
-  return job.command.empty() && !is_pipeline_job(job) && !is_serving(job);
-}
 
 tuning_job data_of(const job_spec& job, const tuning_rules& rules) {
   const double samples = static_cast<double>(job.iterations) * job.global_batch;
@@ -35,7 +33,7 @@ double start_s_of(const snapshot& s, const titan_options& options, const job_spe
   auto rates = options.rates;
   rates.setup_s = s.cluster.settings.restart_s;
   const auto bytes = bytes_to_switch(job.model, how);
-  return is_tuning(job) ? naive_switch_s(bytes, bytes, rates) : rates.setup_s;
+  return facts_of(job).malleable ? naive_switch_s(bytes, bytes, rates) : rates.setup_s;
 }
 
 plan tuning_problem::plan_of(std::size_t column) const {
@@ -76,10 +74,11 @@ double weight_of(const snapshot& s, const job_view& j, const titan_options& o) {
 std::vector<const plan*> plans_on(const gpu_pool& pool, const job_view& j) {
   std::vector<const plan*> out;
   for (const auto& p : *j.plans)
-    if (!p.gpu_types.empty() && p.gpu_types[0] == pool.gpu && p.bytes_per_gpu > j.bytes_floor)
+    if (!p.gpu_types.empty() && p.gpu_types[0] == pool.gpu &&
+        p.bytes_per_gpu > j.history.bytes_floor)
       out.push_back(&p);
   std::ranges::stable_sort(out, {}, [](const plan* p) { return p->gpus(); });
-  if (!is_tuning(*j.spec) && !out.empty()) {
+  if (!facts_of(*j.spec).malleable && !out.empty()) {
     const auto asked =
         std::ranges::find_if(out, [&](const plan* p) { return p->gpus() >= j.spec->gpus; });
     out = {asked == out.end() ? out.back() : *asked};
@@ -133,18 +132,18 @@ class problem_maker {
       for (const auto* how : plans_on(p, j)) {
         const auto gpus = rounded_up(counts_[pool], how->gpus());
         const double run_s =
-            has_known_length(*j.spec) ? samples / how->samples_per_s : unknown_length_s;
+            facts_of(*j.spec).has_known_length ? samples / how->samples_per_s : unknown_length_s;
         const double start_s = start_s_of(s_, o_, *j.spec, *how);
         if (how->gpus() <= p.node_gpus) shortest_s = std::min(shortest_s, start_s + run_s);
         // A program cannot choose its number: by GPU, so that narrow ones do not starve wide ones.
-        const double parts = is_tuning(*j.spec) ? 1 : how->gpus();
+        const double parts = facts_of(*j.spec).malleable ? 1 : how->gpus();
         const double value = parts * weight / (start_s + run_s);
         if (gpus > p.capacity || !(value > best)) continue;
         best = value;
         add_column({{number}, pool, gpus, value}, {how, nullptr, run_s, start_s, samples});
       }
     }
-    auto m = merge_job_of(j.id, *j.spec, j.owner, j.alone);
+    auto m = merge_job_of(j.id, *j.spec, j.owner, j.history.alone);
     m.can = m.can && std::isfinite(shortest_s);
     m.duration_s = m.can ? shortest_s : 1;
     out_.mergeable.push_back(std::move(m));
@@ -257,6 +256,7 @@ class problem_maker {
 
 tuning_problem make_tuning_problem(const snapshot& s, const idle_index& idle,
                                    const titan_options& options, const tuning_tables& tables) {
+  ++searches_made;
   return problem_maker{s, idle, options, tables}.make();
 }
 

@@ -14,10 +14,6 @@
 
 namespace troupe::planners {
 
-/// Whether the lookup table counts for a job: simulated work that fine-tunes a model. Programs know
-/// their own batch and epochs.
-bool is_tuning(const job_spec& job);
-
 /// A job's data, by its number of samples.
 tuning_job data_of(const job_spec& job, const tuning_rules& rules);
 

@@ -10,6 +10,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "messages/domain/work_kind.hpp"
+#include "planners/cluster/planning_budget.hpp"
 #include "planners/plans/mixed_plan.hpp"
 #include "planners/policy/elastic_jobs.hpp"
 #include "planners/troupe/decision_facts.hpp"
@@ -176,7 +178,7 @@ class assigner {
                                  [this](const allocation& where) { return reserve(where); });
     if (found)
       a.mixed = std::make_shared<const placed_plan>(std::move(*found));
-    else if (has_exact_gpus(*j.spec))
+    else if (facts_of(*j.spec).exact_gpus)
       refused_.insert(a.who->table);
   }
 
@@ -332,6 +334,7 @@ bool obeys_priority(const decision_facts& facts, const std::vector<assigned>& ke
 std::vector<assigned> assign(const cluster& c, const std::vector<gpu_pool>& pools,
                              const std::vector<contender>& contenders, const free_gpus& free,
                              double now_s, double load, const troupe_options& o) {
+  ++searches_made;
   const decision_facts facts{c, contenders, pools, free, now_s, o};
   const auto weights = pool_weights(facts.speeds(), pools, free);
   const job_costs costs{c, std::accumulate(weights.begin(), weights.end(), 0.0), load, o};

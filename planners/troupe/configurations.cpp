@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "messages/domain/work_kind.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/cost/stage_time.hpp"
 #include "planners/devices/guesses.hpp"
@@ -30,7 +31,8 @@ bool is_elastic(const job_spec& job) {
   const bool open = w.stages == 0 && w.data_parallel == 0 && w.tensor_parallel == 0 &&
                     w.microbatches == 0 && w.rows == 0 && w.cut.empty() &&
                     w.stages_per_datacenter == 0 && w.virtual_stages == 0;
-  return job.train && open && is_resumable(job);
+  const auto work = facts_of(job);
+  return work.has_stages && open && work.resumable;
 }
 
 std::vector<double> relative_speeds(const cluster& c) {
@@ -66,10 +68,10 @@ std::optional<plan> fastest_split(const cluster& c, const gpu_pool& pool, std::u
                                   const job_view& j, const program_speeds& speeds,
                                   std::uint32_t max_tensor) {
   const auto& job = *j.spec;
-  if (is_pipeline_job(job)) return {};
+  if (facts_of(job).pipelines) return {};
   const auto& type = c.gpus[pool.gpu].name;
   if (std::ranges::none_of(*j.plans, [](const plan& p) { return p.stages.empty(); })) {
-    auto how = split_for(c, job, pack(pool, gpus), j.bytes_floor, max_tensor);
+    auto how = split_for(c, job, pack(pool, gpus), j.history.bytes_floor, max_tensor);
     if (how.bytes_per_gpu == 0 || how.data_parallel > job.global_batch) return {};
     if (!may_have(j, how, type)) return {};
     how.samples_per_s = speeds.rate_of(how, type, how.samples_per_s);
@@ -79,7 +81,7 @@ std::optional<plan> fastest_split(const cluster& c, const gpu_pool& pool, std::u
   std::optional<plan> best;
   for (const auto& p : *j.plans) {
     if (!p.stages.empty() || p.gpus() != gpus || p.tensor_parallel > max_tensor) continue;
-    if (!(p.bytes_per_gpu < memory) || p.bytes_per_gpu <= j.bytes_floor) continue;
+    if (!(p.bytes_per_gpu < memory) || p.bytes_per_gpu <= j.history.bytes_floor) continue;
     if (!may_have(j, p, type)) continue;
     auto how = p;
     how.gpu_types = {pool.gpu};
@@ -107,7 +109,7 @@ std::vector<configuration> configurations_in(const cluster& c, const std::vector
   for (const auto gpus : counts_of(pools[p])) {
     if (gpus > max) break;
     auto how = fastest_split(c, pools[p], gpus, j, speeds, max_tensor);
-    auto stages = fastest_pipelines(c, pools, p, gpus, job, *j.plans, j.bytes_floor);
+    auto stages = fastest_pipelines(c, pools, p, gpus, job, *j.plans, j.history.bytes_floor);
     if (stages && (!how || stages->samples_per_s > how->samples_per_s)) how = std::move(stages);
     if (!how || !(how->samples_per_s >= best * min_gain)) continue;
     best = how->samples_per_s;
@@ -120,14 +122,15 @@ std::vector<configuration> configurations_in(const cluster& c, const std::vector
 
 std::vector<configuration> configurations_of(const cluster& c, const std::vector<gpu_pool>& pools,
                                              const job_view& j) {
-  if (has_exact_gpus(*j.spec)) return {};  // placed by its plans, as many GPUs of each node
+  const auto work = facts_of(*j.spec);
+  if (work.exact_gpus) return {};  // placed by its plans, as many GPUs of each node
   const auto speeds = relative_speeds(c);
   const auto max_tensor = largest_node(c);
   std::vector<configuration> out;
   for (std::uint32_t p = 0; p < pools.size(); ++p) {
     auto of_pool = configurations_in(c, pools, p, j, speeds[pools[p].gpu], max_tensor);
     // A program that is not elastic keeps its GPUs to its end, whatever jobs arrive later.
-    if (is_program(*j.spec) && !is_elastic_program(*j.spec) && !of_pool.empty())
+    if (!work.stoppable && !of_pool.empty())
       of_pool = {*std::ranges::max_element(
           of_pool, {}, [&](const configuration& x) { return worth(*j.spec, x.how); })};
     std::ranges::move(of_pool, std::back_inserter(out));
@@ -199,7 +202,7 @@ const configuration_table& configuration_cache::of(const cluster& c,
 const configuration_table& configuration_cache::of(const cluster& c,
                                                    const std::vector<gpu_pool>& pools,
                                                    const job_view& j) {
-  auto& e = entries_[{j.plans.get(), j.bytes_floor}];
+  auto& e = entries_[{j.plans.get(), j.history.bytes_floor}];
   if (!e) {
     e = std::make_unique<entry>();
     e->plans = j.plans;

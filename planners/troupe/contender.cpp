@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "messages/domain/work_kind.hpp"
 #include "planners/policy/elastic_jobs.hpp"
 #include "planners/policy/progress.hpp"
 
@@ -10,8 +11,9 @@ namespace troupe::planners {
 
 double overdue_s(const job_view& j, double left, double fastest, const troupe_options& o) {
   const auto& spec = *j.spec;
-  const double samples =
-      has_known_length(spec) ? static_cast<double>(spec.iterations) * spec.global_batch : left;
+  const double samples = facts_of(spec).has_known_length
+                             ? static_cast<double>(spec.iterations) * spec.global_batch
+                             : left;
   return j.submitted_s + o.overdue_times * samples / fastest;
 }
 

@@ -59,7 +59,9 @@ void start_fixed_trainings(const snapshot& s, const job_views& trainings,
     const job_views one{{j->id, *j}};
     const auto before = out.size();
     std::optional<idle_index> room;
-    start_trainings({s.now_s, s.cluster, idle, one, running, s.moving}, out, room, budget);
+    snapshot alone{s.now_s, s.cluster, idle, one, running, s.moving};
+    alone.notes = s.notes;
+    start_trainings(alone, out, room, budget);
     for (auto i = before; i < out.size(); ++i) free.take(out[i].where);
   }
 }

@@ -26,10 +26,14 @@ struct known_job {
   const configuration_table* table = nullptr;  // null: nobody has needed it
 
   explicit known_job(const job_view& j)
-      : id{j.id}, spec{j.spec}, plans{j.plans}, bytes_floor{j.bytes_floor}, training{j.training} {}
+      : id{j.id},
+        spec{j.spec},
+        plans{j.plans},
+        bytes_floor{j.history.bytes_floor},
+        training{j.training} {}
   bool is_of(const job_view& j) const {
-    return id == j.id && spec == j.spec && plans == j.plans && bytes_floor == j.bytes_floor &&
-           training == j.training;
+    return id == j.id && spec == j.spec && plans == j.plans &&
+           bytes_floor == j.history.bytes_floor && training == j.training;
   }
 };
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "messages/base/invariant.hpp"
+
 namespace troupe::planners {
 
 pool_capacity::pool_capacity(const gpu_pool& p, const free_gpus& free) {
@@ -62,6 +64,7 @@ void pool_capacity::add(std::uint32_t gpus, int sign) {
     const auto blocks = sign * blocks_of(gpus, k);
     left_[k] -= blocks;
     taken_[k] += blocks;
+    TROUPE_INVARIANT(taken_[k] >= 0, "a pool gets back what was taken of it");
   }
   largest_ = largest_without(0);
 }

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/refuse.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/plans/shortage.hpp"
 #include "planners/policy/elastic_jobs.hpp"
 
@@ -39,7 +41,7 @@ std::string behind_text(const assigned& a) {
 std::string why_assigned(const cluster& c, const assigned& a) {
   const auto& x = *a.who;
   const bool runs = !x.job->where.empty();
-  if (!a.option && has_exact_gpus(*x.job->spec))
+  if (!a.option && facts_of(*x.job->spec).exact_gpus)
     return fmt::format("starts on {}, as many as it asks for (gpus); {}",
                        of_nodes(c, a.mixed->where), behind_text(a));
   if (!a.option)
@@ -50,8 +52,9 @@ std::string why_assigned(const cluster& c, const assigned& a) {
   if (!runs)
     return fmt::format("starts on {}, the best of {} configurations: {}; {}", gpus_text(c, how),
                        x.options().size(),
-                       has_known_length(*x.job->spec) ? fmt::format("{:.0f} s to its end", new_s)
-                                                      : "how long it runs is not known",
+                       facts_of(*x.job->spec).has_known_length
+                           ? fmt::format("{:.0f} s to its end", new_s)
+                           : "how long it runs is not known",
                        behind_text(a));
   const auto now = total_gpus(x.job->where);
   const double present_s =
@@ -70,28 +73,37 @@ std::string why_behind(const snapshot& s, const contender& x, std::size_t before
   for (const auto& o : x.options())
     if (min == nullptr || o.how.gpus() < min->gpus()) min = &o.how;
   for (const auto& p : *x.job->plans)
-    if (x.options().empty() && p.bytes_per_gpu > x.job->bytes_floor &&
+    if (x.options().empty() && p.bytes_per_gpu > x.job->history.bytes_floor &&
         (min == nullptr || p.gpus() < min->gpus()))
       min = &p;
-  const auto work = has_known_length(*x.job->spec)
+  const auto work = facts_of(*x.job->spec).has_known_length
                         ? fmt::format("its {:.3g} GPU-seconds of work left", x.work())
                         : std::string{"a job of middle length, as which it counts"};
   return fmt::format(
       "needs {}{}{}; {}{}; {} running jobs have a higher priority or less than {}, and {} others "
       "are not stopped for it{}",
-      gpus_text(s.cluster, *min), has_exact_gpus(*x.job->spec) ? "" : " at least",
+      gpus_text(s.cluster, *min), facts_of(*x.job->spec).exact_gpus ? "" : " at least",
       scatter_text(s.cluster, s.idle, *x.job, *min), idle_text(s, *min), waits_for_text(s, *x.job),
       before, work, fixed, settling.text());
 }
 
-std::string why_patient(const snapshot& s, const assigned& a, double until_s) {
-  const double passed_s = s.now_s - s.at_change().now_s;
-  return fmt::format(
-      "could start now, but waits for {}, which running jobs release in {:.0f} s: with this wait "
-      "it "
-      "ends earlier and costs all jobs less; {}; in {:.0f} s it no longer waits for them",
-      gpus_text(s.cluster, a.who->options()[a.awaited].how), std::max(0.0, a.wait_s - passed_s),
-      behind_text(a), std::max(0.0, until_s - s.now_s));
+// The sentence up to its first time, and, behind a line break, up to its second: who asks later
+// gets shorter times.
+wait_note note_patient(const snapshot& s, const assigned& a, double until_s) {
+  const auto why = because(reason::kind::insufficient,
+                           "could start now, but waits for {}, which running jobs release in \n s: "
+                           "with this wait it ends earlier and costs all jobs less; {}; in ",
+                           gpus_text(s.cluster, a.who->options()[a.awaited].how), behind_text(a));
+  return {a.who->job->id, wait_code::soon_released, s.at_change().now_s + a.wait_s, until_s,
+          std::make_shared<const reason>(why)};
+}
+
+std::string why_patient(const snapshot& s, const wait_note& note) {
+  const auto& text = note.why->text;
+  const auto half = text.find('\n');
+  return fmt::format("{}{:.0f}{}{:.0f} s it no longer waits for them", text.substr(0, half),
+                     std::max(0.0, note.first - s.now_s), text.substr(half + 1),
+                     std::max(0.0, note.second - s.now_s));
 }
 
 std::string settling_jobs::text() const {

@@ -29,7 +29,10 @@ struct settling_jobs {
 std::string why_behind(const snapshot& s, const contender& x, std::size_t before, std::size_t fixed,
                        const settling_jobs& settling = {});
 
-/// Why a job waits that could start (assigned::wait_s). `until_s`: when it starts on what there is.
-std::string why_patient(const snapshot& s, const assigned& a, double until_s);
+/// The note of a job that waits and could start (assigned::wait_s). `until_s`: when it starts on
+/// what there is.
+wait_note note_patient(const snapshot& s, const assigned& a, double until_s);
+/// Why it waits, by that note.
+std::string why_patient(const snapshot& s, const wait_note& note);
 
 }  // namespace troupe::planners

@@ -9,11 +9,13 @@
 #include <utility>
 #include <vector>
 
+#include "messages/domain/work_kind.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/devices/guesses.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/exact_gpus.hpp"
+#include "planners/plans/shortage.hpp"
 #include "planners/policy/elastic_jobs.hpp"
 #include "planners/policy/placement.hpp"
 #include "planners/policy/progress.hpp"
@@ -69,7 +71,7 @@ std::vector<plan> configured_plans(const cluster& c, const job_spec& job, planni
   std::vector<plan> pipelined;
   if (is_elastic(job))
     pipelined = pipelined_plans(c, pools, with_fastest_rows(c, pools, job, budget), budget);
-  else if (job.command.empty() && !job.memory)
+  else if (!facts_of(job).brings_layout && !job.memory)
     pipelined = pipelined_plans(c, pools, job, budget);
   j.plans = std::make_shared<const std::vector<plan>>(std::move(pipelined));
   std::vector<plan> plans;
@@ -78,9 +80,9 @@ std::vector<plan> configured_plans(const cluster& c, const job_spec& job, planni
     const double s = job.global_batch / p.samples_per_s * static_cast<double>(job.iterations);
     if (within_limits(job, s, p.cost_per_hour * s / 3600)) plans.push_back(std::move(o.how));
   }
-  std::ranges::stable_sort(plans, std::greater{}, [&](const plan& p) {
-    return job.command.empty() ? p.samples_per_s : worth(job, p);
-  });
+  const bool own = facts_of(job).brings_layout;
+  std::ranges::stable_sort(plans, std::greater{},
+                           [&](const plan& p) { return !own ? p.samples_per_s : worth(job, p); });
   return plans;
 }
 
@@ -101,13 +103,13 @@ bool is_faster_across_pools(const cluster& c, const job_spec& job, const plan& e
 void rank_unknown_lengths(std::vector<contender>& all) {
   std::vector<double> known;
   for (const auto& x : all)
-    if (has_known_length(*x.job->spec)) known.push_back(x.work());
+    if (facts_of(*x.job->spec).has_known_length) known.push_back(x.work());
   if (known.size() == all.size()) return;
   const auto middle = known.begin() + static_cast<std::ptrdiff_t>(known.size() / 2);
   if (!known.empty()) std::ranges::nth_element(known, middle);
   const double work = known.empty() ? 1 : *middle;
   for (auto& x : all)
-    if (!has_known_length(*x.job->spec)) {
+    if (!facts_of(*x.job->spec).has_known_length) {
       x.samples_left = work / x.table->sample_cost;
       x.assumed_work = work;
     }
@@ -127,6 +129,15 @@ class troupe_policy : public queue_policy {
  public:
   explicit troupe_policy(const troupe_options& options) : options_{options} {}
   std::string_view name() const override { return "troupe"; }
+  policy_traits traits() const override { return {.any_parallelism = true}; }
+  std::vector<parameter> parameters() override {
+    auto& o = options_;
+    return {{"price_factor", o.price_factor, 0, 1e6},   {"max_load", o.max_load, 0, 0.999},
+            {"arriving", o.arriving, 0, 1e6},           {"hold_restarts", o.hold_restarts, 0, 1e6},
+            {"min_saving", o.min_saving, 0, 1e6},       {"stop_cost", o.stop_cost, 1, 1e6},
+            {"overdue_times", o.overdue_times, 0, 1e9}, {"settle_starts", o.settle_starts, 0, 1e6},
+            {"settle_step", o.settle_step, 0, 1e6}};
+  }
   /// Trainings may take the GPUs of running jobs that come after them.
   bool places(const job_spec&, bool) const override { return true; }
 
@@ -135,12 +146,12 @@ class troupe_policy : public queue_policy {
   /// across pools, Algorithm 1's plan.
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {
-    if (is_pipeline_job(job)) {
+    if (facts_of(job).pipelines) {
       auto plans = is_elastic(job) ? configured_plans(c, job, budget) : std::vector<plan>{};
       if (!plans.empty() && !is_faster_across_pools(c, job, plans.front(), budget)) return plans;
       return policy::plans_of(c, job, budget);
     }
-    if (has_exact_gpus(job)) return policy::plans_of(c, job, budget);
+    if (facts_of(job).exact_gpus) return policy::plans_of(c, job, budget);
     auto others = policy::plans_of(c, job, budget);
     if (!others && others.error().code != kind::infeasible) return others;
     auto plans = configured_plans(c, job, budget);
@@ -154,6 +165,7 @@ class troupe_policy : public queue_policy {
 
   std::vector<decision> decide(const snapshot& s, random_source&) const override {
     auto r = look(s);
+    note_waiting(s, r);
     auto out = std::move(r.given_up);
     if (r.starts.empty() && std::ranges::all_of(r.all, stays)) return out;  // mostly
     place(s.cluster, cache_.pools(), std::move(r.all), std::move(r.free), out, r.starts);
@@ -172,7 +184,7 @@ class troupe_policy : public queue_policy {
       if (left_s > 0 && (again_s == 0 || left_s < again_s)) again_s = left_s;
     };
     for (const auto& [id, j] : s.running)
-      if (is_resumable(*j.spec)) ask_at(settled_s(s.cluster, j, options_));
+      if (facts_of(*j.spec).resumable) ask_at(settled_s(s.cluster, j, options_));
     if (can_start_one(s)) {
       if (!last_.is_of(s)) look(s);
       ask_at(last_.patient_until_s);
@@ -233,43 +245,63 @@ class troupe_policy : public queue_policy {
     }
   }
 
-  /// A job that could start, and waits for GPUs of running ones.
-  std::optional<reason> why_waits_on(const snapshot& s, const job_view& j) const {
-    if (!can_start_one(s)) return {};
-    const auto r = look(s);
-    for (const auto& a : r.all)
-      if (a.who->job == &j && a.wait_s > 0)
-        return reason{kind::insufficient,
-                      why_patient(s, a, patient_until_s(s.cluster, *a.who, options_))};
-    return {};
-  }
-
   reason why_waits(const snapshot& s, const job_view& j) const override {
     prepare(s);
     if (is_fixed(s.cluster, j)) return why_training_waits(s, j);
     if (auto never = why_never(j)) return std::move(*never);
-    if (auto patient = why_waits_on(s, j)) return std::move(*patient);
-    std::vector<decision> ignored;
-    const auto all = contenders_of(s, ignored);
-    const auto mine = std::ranges::find(all, j.id, [](const contender& x) { return x.job->id; });
-    if (mine == all.end()) return {kind::insufficient, "waits for its turn"};
+    const auto* note = s.note_of(j.id);
+    if (!note) return not_decided_yet();
+    known_job known{j};
+    const auto x = contender_of(s.at_change(), j, known);
+    if (note->code == wait_code::soon_released) {
+      const bool can_start = std::ranges::any_of(x.options(), [&](const configuration& o) {
+        return has_room(s.cluster, s.idle, *j.spec, o.how);
+      });
+      if (can_start) return {kind::insufficient, why_patient(s, *note)};
+      note = s.note_of(j.id, wait_code::outranked);  // others have started there since
+    }
+    return {kind::insufficient,
+            why_behind(s, x, static_cast<std::size_t>(note->first),
+                       static_cast<std::size_t>(note->second), settling_for(s, j))};
+  }
+
+  /// How many that will run come before each job that gets nothing, and how many others; then, of
+  /// those that could start, which GPUs they wait for.
+  void note_waiting(const snapshot& s, const round& r) const {
+    if (!s.notes) return;
     const auto rank = [&](const contender& x) {
       return std::tuple(-x.job->spec->priority, !is_overdue(x, s.now_s, options_), x.work());
     };
-    const auto before = static_cast<std::size_t>(std::ranges::count_if(
-        all, [&](const auto& x) { return !x.job->where.empty() && rank(x) <= rank(*mine); }));
-    return {kind::insufficient,
-            why_behind(s, *mine, before, s.running.size() - before, settling_for(s, *mine, all))};
+    // None for those that were not looked at, since the GPUs were gone.
+    std::vector<const assigned*> given(r.contenders.size());
+    std::vector<decltype(rank(r.contenders.front()))> served;
+    for (const auto& a : r.all) {
+      given[static_cast<std::size_t>(a.who - r.contenders.data())] = &a;
+      if (a.has_gpus()) served.push_back(rank(*a.who));
+    }
+    std::ranges::sort(served);
+    const auto running =
+        static_cast<std::size_t>(std::ranges::count_if(r.contenders, &contender::runs));
+    const auto others = s.running.size() - running + served.size() + r.starts.size();
+    for (std::size_t i = 0; i < r.contenders.size(); ++i) {
+      const auto& x = r.contenders[i];
+      if (given[i] && given[i]->has_gpus()) continue;
+      const auto before =
+          static_cast<std::size_t>(std::ranges::upper_bound(served, rank(x)) - served.begin());
+      s.note(x.job->id, wait_code::outranked, static_cast<double>(before),
+             static_cast<double>(others - before));
+      if (given[i] && given[i]->wait_s > 0)
+        s.notes->add(note_patient(s, *given[i], patient_until_s(s.cluster, x, options_)));
+    }
   }
 
   /// A job of a higher priority is served before they are.
-  settling_jobs settling_for(const snapshot& s, const contender& mine,
-                             const std::vector<contender>& all) const {
+  settling_jobs settling_for(const snapshot& s, const job_view& mine) const {
     settling_jobs out;
-    for (const auto& x : all) {
-      if (!is_settling(s.cluster, x, s.now_s, options_)) continue;
-      if (x.job->spec->priority < mine.job->spec->priority) continue;
-      const double left_s = settled_s(s.cluster, *x.job, options_) - s.now_s;
+    for (const auto& [id, j] : s.running) {
+      const double left_s = settled_s(s.cluster, j, options_) - s.now_s;
+      if (!may_change(j) || is_fixed(s.cluster, j) || left_s <= 0) continue;
+      if (j.spec->priority < mine.spec->priority) continue;
       out.left_s = out.jobs == 0 ? left_s : std::min(out.left_s, left_s);
       ++out.jobs;
     }
@@ -277,15 +309,13 @@ class troupe_policy : public queue_policy {
   }
 
   /// An elastic program with an exact number of GPUs has no configurations to change to.
-  static bool may_change(const job_view& j) {
-    return !is_program(*j.spec) || (is_elastic_program(*j.spec) && !has_exact_gpus(*j.spec));
-  }
+  static bool may_change(const job_view& j) { return facts_of(*j.spec).resizable; }
 
   /// Trainings that are not elastic, and simulated work whose limits only stages of several GPU
   /// types meet: start_fixed_trainings places them, and they run to their end. So do programs of
   /// the user's own that are not elastic, which might start over when they are stopped.
   bool is_fixed(const cluster& c, const job_view& j) const {
-    if (is_pipeline_job(*j.spec) && !is_elastic(*j.spec)) return true;
+    if (facts_of(*j.spec).pipelines && !is_elastic(*j.spec)) return true;
     return j.training && (!j.plans || cache_.of(c, cache_.pools(), j).options.empty());
   }
 
@@ -387,7 +417,7 @@ class troupe_policy : public queue_policy {
     }
   }
 
-  const troupe_options options_;
+  troupe_options options_;
   // Memory of a pure function.
   mutable configuration_cache cache_;
   mutable known_jobs running_, waiting_;

@@ -1,5 +1,6 @@
 #include <pybind11/stl.h>
 
+#include "messages/domain/work_kind.hpp"
 #include "planners/plans/has.hpp"
 #include "planners/policy/progress.hpp"
 #include "python/policies/sequences.hpp"
@@ -19,6 +20,12 @@ views<plan> plans_of(const view<job_view>& j) {
 template <class M>
 auto spec(M job_spec::*member) {
   return [member](const view<job_view>& j) -> const M& { return j->spec.get()->*member; };
+}
+
+/// A conclusion from attempts that ran out of memory.
+template <class M>
+auto past(M memory_history::*member) {
+  return [member](const view<job_view>& j) -> const M& { return (*j).history.*member; };
 }
 
 /// A property that depends on the time.
@@ -89,10 +96,10 @@ void define_file_properties(py::class_<view<job_view>>& type) {
       .def_property_readonly(
           "model",
           [](const view<job_view>& j) -> const std::string& { return j->spec->model.name; })
-      .def_property_readonly("is_program",
-                             [](const view<job_view>& j) { return is_program(*j->spec); })
+      .def_property_readonly(
+          "is_program", [](const view<job_view>& j) { return facts_of(*j->spec).has_processes; })
       .def_property_readonly("resumable",
-                             [](const view<job_view>& j) { return is_resumable(*j->spec); });
+                             [](const view<job_view>& j) { return facts_of(*j->spec).resumable; });
 }
 
 void define_state_properties(py::class_<view<job_view>>& type) {
@@ -106,8 +113,8 @@ void define_state_properties(py::class_<view<job_view>>& type) {
       .def_property_readonly("iterations_left", progress(iterations_left))
       .def_property_readonly("samples_left", progress(samples_left))
       .def_property_readonly("attempts", get(&job_view::attempts))
-      .def_property_readonly("out_of_memory", get(&job_view::out_of_memory))
-      .def_property_readonly("bytes_floor", get(&job_view::bytes_floor))
+      .def_property_readonly("out_of_memory", past(&memory_history::out_of_memory))
+      .def_property_readonly("bytes_floor", past(&memory_history::bytes_floor))
       .def_property_readonly("started_s", get(&job_view::started_s))
       .def_property_readonly("iteration_s", get(&job_view::iteration_s))
       .def_property_readonly("plan",
@@ -137,8 +144,8 @@ void define_identity(py::class_<view<job_view>>& type) {
 std::string why_never(const snapshot& s, const job_view& j) {
   if (!has_plans(j)) return why_none(j).text;
   for (const auto& p : *j.plans)
-    if (p.bytes_per_gpu > j.bytes_floor) return {};
-  const auto found = has(s.cluster, s.idle, *j.plans, j.bytes_floor);
+    if (p.bytes_per_gpu > j.history.bytes_floor) return {};
+  const auto found = has(s.cluster, s.idle, *j.plans, j.history.bytes_floor);
   const bool never = !found && found.error().code == reason::kind::infeasible;
   return never ? found.error().text : std::string{};
 }

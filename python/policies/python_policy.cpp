@@ -1,6 +1,9 @@
 #include <fmt/format.h>
 #include <pybind11/embed.h>
+#include <pybind11/stl.h>
 
+#include <cmath>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -119,7 +122,24 @@ class python_policy final : public policy {
   python_policy& operator=(const python_policy&) = delete;
 
   std::string_view name() const override { return name_; }
-  double round_s() const override { return round_s_; }
+  policy_traits traits() const override { return {.round_s = round_s_}; }
+
+  /// `parameters = {"name": (low, high)}` of the class: attributes of these names.
+  std::vector<parameter> parameters() override {
+    const interpreter_lock lock;
+    return guarded([&] {
+      std::vector<parameter> all;
+      for (const auto& [name, range] : attribute<py::dict>("parameters", "a dict").cast<ranges>()) {
+        const auto whole = py::isinstance<py::int_>(object_.attr(name.c_str()));
+        all.emplace_back(name, range.first, range.second, whole, [this, name, whole](double value) {
+          const interpreter_lock held;
+          object_.attr(name.c_str()) =
+              whole ? py::object{py::int_(std::llround(value))} : py::object{py::float_(value)};
+        });
+      }
+      return all;
+    });
+  }
 
   std::vector<decision> decide(const snapshot& s, random_source& random) const override {
     const interpreter_lock lock;
@@ -147,6 +167,8 @@ class python_policy final : public policy {
   }
 
  private:
+  using ranges = std::map<std::string, std::pair<double, double>>;
+
   template <class T>
   py::object attribute(const char* of, const char* expected) const {
     const py::object value = object_.attr(of);

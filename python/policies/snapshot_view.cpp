@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "messages/domain/work_kind.hpp"
 #include "planners/cluster/gpu_pools.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/plans/bounds.hpp"
@@ -39,7 +40,8 @@ std::optional<placement> place(const snapshot_view& s, const job& j) {
   if (!has_plans(*j)) return {};
   const auto& c = (*s).cluster;
   std::optional<idle_index> allowed;
-  auto found = has(c, allowed_idle(c, s.of->idle(), *j->spec, allowed), *j->plans, j->bytes_floor);
+  auto found =
+      has(c, allowed_idle(c, s.of->idle(), *j->spec, allowed), *j->plans, j->history.bytes_floor);
   if (!found) return {};
   return kept(s.of, (*j->plans)[found->plan], std::move(found->where));
 }
@@ -59,7 +61,7 @@ views<plan> marp_of(const snapshot_view& s, const job& j) {
 /// Samples/s of a plan on the slowest of its types, packed tightly. The plan's own figure is of the
 /// time when its list was made, or an estimate alone.
 double rate_of_plan(const snapshot_view& s, const job& j, const view<plan>& how) {
-  if (!is_elastic_program(*j->spec)) return how->samples_per_s;
+  if (!facts_of(*j->spec).elastic) return how->samples_per_s;
   const auto& c = (*s).cluster;
   std::optional<double> slowest;
   for (const auto g : how->gpu_types) {

@@ -48,6 +48,9 @@ class Policy:
     name = ""
     #: Seconds between two decisions; 0: one at every arrival and departure.
     round_s = 0
+    #: Numbers that --policy-option sets: the names of attributes, each with its least and its greatest value. An
+    #: attribute that is an int gets whole numbers alone.
+    parameters = {}
     #: Seconds within which decide() and why_waiting() must answer.
     limit_s = 60
 

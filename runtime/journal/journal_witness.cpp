@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
 #include "runtime/host/private_files.hpp"
 
@@ -77,7 +78,12 @@ expected<void> journal_witness::failure(const char* what) const {
 }
 
 expected<void> journal_witness::write(const record& r) {
+  TROUPE_INVARIANT(r.journal != last_.journal || r.sequence >= last_.sequence,
+                   "the number of entries that a journal's witness has noted does not fall");
+  last_ = r;
   const auto text = slot_of(r);
+  TROUPE_INVARIANT(text.size() == slot_bytes && next_slot_ < slots,
+                   "the witness is written to whole sectors of its file");
   // The first record is written to both slots, so that the file has its full size from then on and
   // a full disk cannot prevent later writes.
   for (unsigned i = 0; i < (new_ ? slots : 1); ++i) {

@@ -48,6 +48,7 @@ class journal_witness {
   bool new_ = false, dirty_ = false;
   unsigned next_slot_ = 0;
   std::vector<record> found_;
+  record last_;  // that this process has written
 };
 
 }  // namespace troupe::runtime

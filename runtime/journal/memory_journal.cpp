@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/codec/codec.hpp"
 #include "runtime/journal/entry_checksum.hpp"
@@ -47,6 +48,9 @@ expected<void> memory_journal::write(std::span<const journal_entry> entries, boo
       const auto sum = entry_checksum(next++, bytes);
       disk_->rows.push_back({std::move(bytes), sum});
     }
+    TROUPE_INVARIANT(next == disk_->first + disk_->rows.size(),
+                     "the rows of a simulated disk are numbered without gaps");
+    TROUPE_INVARIANT(next - 1 >= disk_->witnessed, "the witness of a simulated disk does not fall");
     disk_->witnessed = next - 1;
   }
   if (dead_)

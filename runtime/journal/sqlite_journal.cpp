@@ -15,6 +15,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/codec/codec.hpp"
 #include "runtime/host/log.hpp"
@@ -270,6 +271,7 @@ expected<void> sqlite_journal::check_witness() {
   // A controller may have died between creating the journal and its witness; version 1 had none.
   if (witness_->is_new() && ((last_ < first_ && first_ == 1) || version_ == 1)) return {};
   const auto& found = witness_->found();
+  TROUPE_INVARIANT(found.size() <= 2, "a witness has two slots");
   if (found.empty())
     return damaged(fmt::format(
         "the witness of the journal {} is {}: it is unknown whether its {} entries are complete",
@@ -380,6 +382,7 @@ expected<void> sqlite_journal::append(std::span<const journal_entry> batch) {
   if (auto ok = run("BEGIN"); !ok) return give_up(ok.error());
   if (auto ok = insert(batch); !ok) return give_up(ok.error());
   if (auto ok = run("COMMIT"); !ok) return give_up(ok.error());
+  TROUPE_INVARIANT(first_ <= last_ + 1, "the rows of the journal are numbered without gaps");
   last_ += static_cast<long long>(batch.size());
   in_wal_ += batch.size();
   return after_commit();
@@ -396,6 +399,8 @@ expected<void> sqlite_journal::compact(std::span<const journal_entry> snapshot) 
   if (auto ok = run("COMMIT"); !ok) return give_up(ok.error());
   first_ = last_ + 1;
   last_ += static_cast<long long>(snapshot.size());
+  TROUPE_INVARIANT(number("SELECT count(*) FROM entries") == last_ - first_ + 1,
+                   "a compacted journal has the rows of its snapshot alone");
   in_wal_ = checkpoint_entries;
   return after_commit();
 }
@@ -404,6 +409,7 @@ expected<void> sqlite_journal::insert(std::span<const journal_entry> entries) {
   auto sequence = last_;
   for (const auto& e : entries) {
     const auto bytes = encode(e);
+    TROUPE_INVARIANT(!bytes.empty(), "an entry of the journal has bytes");
     const auto sum = entry_checksum(static_cast<std::uint64_t>(++sequence), bytes);
     sqlite3_bind_int64(insert_, 1, sequence);
     sqlite3_bind_int64(insert_, 2, static_cast<long long>(sum));
@@ -418,6 +424,8 @@ expected<void> sqlite_journal::insert(std::span<const journal_entry> entries) {
 }
 
 expected<void> sqlite_journal::after_commit() {
+  TROUPE_INVARIANT(size() == 0 || sqlite3_last_insert_rowid(db_) == last_,
+                   "the newest row of the journal is the last one that is counted");
   auto ok = witness_->write({id_, static_cast<std::uint64_t>(last_)});
   if (ok && in_wal_ >= checkpoint_entries) ok = checkpoint();
   if (ok) ok = note_files();
@@ -429,53 +437,6 @@ expected<void> sqlite_journal::give_up(const reason& why) {
   broken_ = true;
   sqlite3_exec(db_, "ROLLBACK", nullptr, nullptr, nullptr);
   return refuse(why.code, why.text + "; nothing more will be written");
-}
-
-/// After each write of this process.
-expected<void> sqlite_journal::note_files() {
-  for (auto& p : places_) {
-    struct stat s {};
-    if (::stat(p.path.c_str(), &s) != 0)
-      return refuse(reason::kind::unavailable, "cannot examine {}: {}", p.path,
-                    std::strerror(errno));
-    p.size = s.st_size;
-    p.written = s.st_mtim;
-  }
-  return {};
-}
-
-/// SQLite does not notice that another program has cut or overwritten its files: it writes after
-/// what it believes to be there, and the next process finds a hole. Only this process may write
-/// them, so their sizes and times of change show it.
-expected<void> sqlite_journal::unchanged() const {
-  if (broken_)
-    return refuse(reason::kind::unavailable, "an earlier write to the journal {} failed", path_);
-  for (const auto& p : places_) {
-    struct stat s {};
-    const bool there = ::stat(p.path.c_str(), &s) == 0;
-    if (!there || s.st_dev != p.device || s.st_ino != p.inode)
-      return refuse(reason::kind::unavailable,
-                    "{} was {} while the controller was running: further writes would be lost",
-                    p.path, there ? "replaced" : "deleted");
-    const bool other_time =
-        s.st_mtim.tv_sec != p.written.tv_sec || s.st_mtim.tv_nsec != p.written.tv_nsec;
-    if (s.st_size != p.size || other_time)
-      return refuse(reason::kind::unavailable,
-                    "{} was {} by another program while the controller was running: it may lack "
-                    "entries that were durable",
-                    p.path,
-                    s.st_size < p.size ? fmt::format("cut from {} to {} bytes", p.size, s.st_size)
-                                       : "written");
-  }
-  return {};
-}
-
-// Called periodically: a controller without a journal must stop even if it has nothing to write,
-// since it promises durability with each acceptance.
-expected<void> sqlite_journal::check() {
-  const std::lock_guard guard{mutex_};
-  if (auto ok = unchanged(); !ok) return give_up(ok.error());
-  return witness_->sync();
 }
 
 }  // namespace troupe::runtime

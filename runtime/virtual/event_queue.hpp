@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "messages/base/invariant.hpp"
 #include "runtime/virtual/event_heap.hpp"
 
 namespace troupe::runtime {
@@ -44,6 +45,7 @@ class event_queue {
     const event_id id{free_.back(), ++sequence_};
     free_.pop_back();
     auto& s = slots_[id.slot];
+    TROUPE_INVARIANT(s.sequence == 0, "a free slot has no event");
     s.sequence = id.sequence;
     s.content = std::move(content);
     heap_.push(time, id.sequence, id.slot);
@@ -87,6 +89,7 @@ class event_queue {
       const auto& top = heap_.top();
       if (slots_[top.slot].sequence == top.sequence) return &top;
       heap_.pop();
+      TROUPE_INVARIANT(stale_ > 0, "an entry without an event is of one that was cancelled");
       --stale_;
     }
     return nullptr;
@@ -95,11 +98,16 @@ class event_queue {
   /// Removes the earliest event. Only after next() was not null.
   Content take() {
     const auto at = heap_.top().slot;
+    TROUPE_INVARIANT(slots_[at].sequence == heap_.top().sequence,
+                     "the event that is taken was not cancelled");
     heap_.pop();
     return release(at);
   }
 
-  std::size_t size() const { return heap_.size() - stale_; }
+  std::size_t size() const {
+    TROUPE_INVARIANT(stale_ <= heap_.size(), "cancelled events are among all in the heap");
+    return heap_.size() - stale_;
+  }
 
  private:
   static constexpr std::uint32_t no_slot = std::numeric_limits<std::uint32_t>::max();
@@ -140,6 +148,7 @@ class event_queue {
 
   Content release(std::uint32_t at) {
     auto& s = slots_[at];
+    TROUPE_INVARIANT(s.sequence != 0, "an event leaves the queue once");
     s.sequence = 0;
     if (s.key.kind != timer::none) unindex(at);
     Content content = std::move(s.content);  // a moved-from content needs no destruction

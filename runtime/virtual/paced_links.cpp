@@ -65,7 +65,7 @@ void paced_links::follow(const cluster& c) {
 
 // A slow link (a fault) applies to transfers that start while it lasts.
 link_rates paced_links::rates_now(std::uint32_t datacenter) const {
-  TROUPE_INVARIANT(paces(datacenter));
+  TROUPE_INVARIANT(paces(datacenter), "a rate is asked of a link that has one");
   auto r = *to_[datacenter];
   if (!slow_) return r;
   const double factor = slow_(datacenter);
@@ -103,6 +103,7 @@ bool paced_links::start(time_ns now, std::uint32_t token, const transfer& t) {
     x.start = std::max(x.start, over.pairs[p].free_at);
     last_arrival = std::max(last_arrival, over.pairs[p].last_arrival);
   }
+  TROUPE_INVARIANT(x.duration >= 0 && x.start >= now, "a transfer takes time, from now on");
   const auto end = x.start + x.duration;
   x.lag = r.delay_ns;
   // Jitter delays and never reorders: a pair delivers in order, as TCP does.
@@ -110,7 +111,13 @@ bool paced_links::start(time_ns now, std::uint32_t token, const transfer& t) {
     x.lag += static_cast<time_ns>(random_.uniform() * static_cast<double>(r.jitter_ns));
     x.lag = std::max(x.lag, last_arrival - end);
   }
-  for (auto p = t.first_pair; p < end_pair; ++p) over.pairs[p] = {end, end + x.lag};
+  for (auto p = t.first_pair; p < end_pair; ++p) {
+    TROUPE_INVARIANT(over.pairs[p].free_at <= x.start,
+                     "a transfer starts when the one before it has left its node pairs");
+    TROUPE_INVARIANT(over.pairs[p].last_arrival <= end + x.lag || r.jitter_ns == 0,
+                     "jitter delays the tensors of a node pair and never reorders them");
+    over.pairs[p] = {end, end + x.lag};
+  }
   ++over.under_way;
   schedule(x.start + x.duration / x.parts + x.lag, token, 0);
   if (x.lag > 0) schedule(end, token, x.parts);
@@ -123,6 +130,7 @@ void paced_links::start_small(time_ns now, std::uint32_t token, std::uint32_t da
 }
 
 void paced_links::schedule(time_ns at, std::uint32_t token, std::uint32_t part) {
+  TROUPE_INVARIANT(token < running_.size(), "an event is of a transfer that runs");
   due_.push_back({at, ++sequence_, token, part});
   std::push_heap(due_.begin(), due_.end(), later);
 }
@@ -134,7 +142,7 @@ std::optional<link_pacing::event> paced_links::take_event(time_ns now) {
   std::pop_heap(due_.begin(), due_.end(), later);
   due_.pop_back();
   const auto& x = running_[due.token];
-  TROUPE_INVARIANT(due.part <= x.parts);
+  TROUPE_INVARIANT(due.part <= x.parts, "a transfer has no event after its last part");
   if (due.part == x.parts) return event{due.token, due.part, false, true, false};
   event e{due.token, due.part, true, false, false};
   if (due.part + 1 < x.parts) {
@@ -144,7 +152,7 @@ std::optional<link_pacing::event> paced_links::take_event(time_ns now) {
   e.last = true;
   e.left = x.lag == 0;
   if (x.over != nullptr) {
-    TROUPE_INVARIANT(x.over->under_way > 0);
+    TROUPE_INVARIANT(x.over->under_way > 0, "a link counts its transfers until each has left it");
     --x.over->under_way;
   }
   return e;

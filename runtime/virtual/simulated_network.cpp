@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "messages/base/invariant.hpp"
 #include "messages/codec/codec.hpp"
 
 namespace troupe::runtime {
@@ -191,6 +192,9 @@ std::uint32_t simulated_network::new_flight(frame f, std::uint32_t via, bool blo
   free_flights_.pop_back();
   auto& c = connections_[via];
   ++unhandled_of(c, block);
+  TROUPE_INVARIANT(
+      credit_frames_ == 0 || unhandled_of(c, block) <= credit_frames_ + 1,
+      "a connection has no more frames under way than its credit, and a copy of the last");
   auto& fresh = flights_[i];
   fresh.block = block;
   fresh.content = std::move(f);
@@ -276,6 +280,7 @@ void simulated_network::give_link_to_block(node_index n) {
 
 void simulated_network::end_block(node_index n) {
   auto& card = cards_[n];
+  TROUPE_INVARIANT(!card.blocks.empty() && card.block_since, "a block that ends had the link");
   const auto i = card.blocks.front().flight;
   card.blocks.pop_front();
   card.block_since.reset();
@@ -343,6 +348,7 @@ void simulated_network::fire(std::uint64_t token) {
 }
 
 void simulated_network::arrive(std::uint32_t i) {
+  TROUPE_INVARIANT(free_flights_.size() < flights_.size(), "a frame that arrives was in flight");
   auto f = std::move(flights_[i]);
   free_flights_.push_back(i);
   auto& c = connections_[f.via];

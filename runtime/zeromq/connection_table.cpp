@@ -32,7 +32,7 @@ std::shared_ptr<lane> connection_table::route(address hop, std::uint32_t lane_nu
   const auto found = peers_.find(hop);
   if (found == peers_.end()) return {};
   const auto& lanes = found->second.lanes;
-  TROUPE_INVARIANT(!lanes.empty());
+  TROUPE_INVARIANT(!lanes.empty(), "a peer that is known has a lane");
   return lanes[choose(lane_number, lanes.size())];
 }
 
@@ -48,17 +48,23 @@ bool connection_table::room_for(const lane& l, std::size_t bytes) const {
 }
 
 void connection_table::count_queued(lane& l, std::size_t bytes) {
+  TROUPE_INVARIANT(l.queued_frames > 0 || l.queued_bytes == 0,
+                   "a lane without frames has no bytes queued");
   l.queued_frames += 1;
   l.queued_bytes += bytes;
   if (is_client(l.peer)) clients_queued_bytes_ += bytes;
 }
 
 void connection_table::count_written(lane& l, std::size_t frames, std::size_t bytes) {
-  TROUPE_INVARIANT(l.queued_frames >= frames && l.queued_bytes >= bytes);
+  TROUPE_INVARIANT(l.queued_frames >= frames && l.queued_bytes >= bytes,
+                   "what is written had been queued in its lane");
   l.queued_frames -= frames;
   l.queued_bytes -= bytes;
+  TROUPE_INVARIANT(l.queued_frames > 0 || l.queued_bytes == 0,
+                   "the last frame of a lane takes the last bytes with it");
   if (!is_client(l.peer)) return;
-  TROUPE_INVARIANT(clients_queued_bytes_ >= bytes);
+  TROUPE_INVARIANT(clients_queued_bytes_ >= bytes,
+                   "what is written to a client was counted as queued for clients");
   clients_queued_bytes_ -= bytes;
 }
 
@@ -69,10 +75,14 @@ bool connection_table::is_open(address who) const {
 }
 
 void connection_table::renumber(address before, address now) {
-  TROUPE_INVARIANT(peers_.contains(before) && !peers_.contains(now));
+  TROUPE_INVARIANT(peers_.contains(before) && !peers_.contains(now),
+                   "a peer gets a number that no other has");
   auto known = peers_.extract(before);
   known.key() = now;
   for (const auto& l : known.mapped().lanes) l->peer = now;
+  TROUPE_INVARIANT(
+      std::ranges::all_of(known.mapped().lanes, [&](const auto& l) { return l->peer == now; }),
+      "the lanes of a peer have its number");
   peers_.insert(std::move(known));
 }
 
@@ -96,6 +106,8 @@ expected<std::shared_ptr<lane>> connection_table::assign(address who, std::uint6
     newest = incarnation;
   }
   const auto [number, of] = connection_of(id);
+  TROUPE_INVARIANT(number < of && of <= max_connections,
+                   "a peer's connection is one of as many as it may have");
   const std::lock_guard guard{host_.mutex};
   if (is_client(who) && !peers_.contains(who)) ++clients_;
   auto& p = peers_[who];
@@ -106,10 +118,10 @@ expected<std::shared_ptr<lane>> connection_table::assign(address who, std::uint6
     p.lanes.clear();
     while (p.lanes.size() < of) p.lanes.push_back(new_lane(who));
   }
-  TROUPE_INVARIANT(number < p.lanes.size());
+  TROUPE_INVARIANT(number < p.lanes.size(), "a lane's number is below the peer's number of lanes");
   const auto& l = p.lanes[number];
   if (l->routing_id != id) take_id(l, id);
-  TROUPE_INVARIANT(by_id_.at(id) == l);
+  TROUPE_INVARIANT(by_id_.at(id) == l, "a routing id leads to the lane that has it");
   return l;
 }
 
@@ -130,6 +142,7 @@ void connection_table::take_id(const std::shared_ptr<lane>& l, const std::string
     reset(std::shared_ptr{other->second});
   by_id_.erase(l->routing_id);
   last_lane_ = nullptr;
+  TROUPE_INVARIANT(!by_id_.contains(id), "a routing id is one lane's");
   l->routing_id = id;
   by_id_[id] = l;
 }
@@ -148,6 +161,7 @@ address connection_table::client_number(const std::string& id, std::string_view 
   if (oldest != peers_.end()) {
     for (const auto& l : oldest->second.lanes) reset(l);
     peers_.erase(oldest);
+    TROUPE_INVARIANT(clients_ > 0, "a client that makes room had been counted");
     --clients_;
   }
   return next_client_++;
@@ -163,7 +177,8 @@ bool connection_table::is_newest(address who, std::uint64_t incarnation) const {
 void connection_table::reset(const std::shared_ptr<lane>& l) {
   host_.add(host_state::lost, l->waiting.size() + l->fresh.size());
   if (is_client(l->peer)) {
-    TROUPE_INVARIANT(clients_queued_bytes_ >= l->queued_bytes);
+    TROUPE_INVARIANT(clients_queued_bytes_ >= l->queued_bytes,
+                     "what a client's lane has queued was counted for clients");
     clients_queued_bytes_ -= l->queued_bytes;
   }
   l->open = false;
@@ -180,6 +195,7 @@ void connection_table::remove(const std::string& id) {
   // Open: the peer has greeted again since the write that failed.
   if (found == by_id_.end() || found->second->open) return;
   const auto over = found->second;
+  TROUPE_INVARIANT(over->routing_id == id, "a lane that is removed is found by its own id");
   const std::lock_guard guard{host_.mutex};
   reset(over);
   const auto p = peers_.find(over->peer);
@@ -187,7 +203,7 @@ void connection_table::remove(const std::string& id) {
   if (std::ranges::any_of(p->second.lanes, [](const auto& l) { return l->open.load(); })) return;
   peers_.erase(p);
   if (!is_client(over->peer)) return;
-  TROUPE_INVARIANT(clients_ > 0);
+  TROUPE_INVARIANT(clients_ > 0, "a client that goes had been counted");
   --clients_;
 }
 

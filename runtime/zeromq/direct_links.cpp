@@ -116,7 +116,8 @@ void direct_links::on_node_endpoint(const node_endpoint& m) {
 
 /// Under the lock.
 void direct_links::connect(link& d) {
-  TROUPE_INVARIANT(d.is == link::state::finding && !d.over->open);
+  TROUPE_INVARIANT(d.is == link::state::finding && !d.over->open,
+                   "a direct connection is made once, after its peer was found");
   const auto endpoint = std::exchange(d.endpoint, {});
   // Never less protected than the connection to the gateway: ipc is not encrypted.
   if (endpoint.size() > longest_endpoint ||
@@ -146,7 +147,7 @@ void direct_links::on_failure(const lane& l, std::string_view why) {
 /// Under the lock. Waiting frames go through the gateway; frames on the way may be lost, and their
 /// receiver asks for them again.
 void direct_links::mark_unusable(link& d, std::string_view why) {
-  TROUPE_INVARIANT(d.is != link::state::unusable);
+  TROUPE_INVARIANT(d.is != link::state::unusable, "a direct connection becomes unusable once");
   const auto name = host_name(host_.cluster(), d.over->peer);
   if (const auto lines = host_.pass_line(fmt::format("{}: {}", name, why)); lines > 0)
     log(log_level::info, "transport", "tensors go through the gateway",

@@ -25,6 +25,7 @@ bool frame_pump::enqueue(const std::shared_ptr<lane>& l, frame f) {
     host_.add(host_state::full);
     return false;
   }
+  TROUPE_INVARIANT(l->dirty || l->fresh.empty(), "a lane with new frames is listed");
   table_.count_queued(*l, bytes);
   l->fresh.push_back(std::move(f));
   if (!l->dirty) {
@@ -47,7 +48,8 @@ void frame_pump::send_queued() {
     const std::lock_guard guard{host_.mutex};
     lanes_to_flush_.swap(dirty_);
     for (auto& l : lanes_to_flush_) {
-      TROUPE_INVARIANT(l->dirty && l->taken.empty());
+      TROUPE_INVARIANT(l->dirty && l->taken.empty(),
+                       "a lane with new frames is listed once, and its earlier ones were taken");
       l->taken.swap(l->fresh);
       l->dirty = false;
     }
@@ -75,9 +77,12 @@ void frame_pump::flush(lane& l) {
       mark_blocked(l);
       break;
     }
+    TROUPE_INVARIANT(l.uncredited.size() < window_frames,
+                     "a lane that sends has credit for a frame");
     const auto credit_left = window_frames - l.uncredited.size();
     const auto n = l.batches ? batchable(l.waiting, credit_left) : 1;
-    TROUPE_INVARIANT(n >= 1 && n <= l.waiting.size() && n <= credit_left);
+    TROUPE_INVARIANT(n >= 1 && n <= l.waiting.size() && n <= credit_left,
+                     "a batch has frames that wait, and no more than the peer's credit");
     if (n > 1) {
       auto b = make_batch(l.waiting, n);
       if (!write(l, std::move(b.header), std::move(b.body))) break;
@@ -201,6 +206,7 @@ void frame_pump::deliver(lane& l, frame f) {
   // is a violation.
   if (l.in->uncredited() > 5 * std::uint64_t{host_.options.window_frames})
     return host_.add(host_state::over_credit);
+  TROUPE_INVARIANT(l.in, "a frame arrives by a lane that counts its credit");
   l.in->arrived();
   host_.add(host_state::received);
   receiver_(std::move(f));

@@ -311,7 +311,8 @@ void greeter::on_hello(zmq::message_t& id_part, zmq::message_t& header) {
           {{"address", from}, {"name", shown(h->name)}, {"why", l.error().text}, {"times", lines}});
     return reply(id, m->first.from, refusal{l.error()});
   }
-  TROUPE_INVARIANT((*l)->peer == *who && (*l)->routing_id == id);
+  TROUPE_INVARIANT((*l)->peer == *who && (*l)->routing_id == id,
+                   "a peer that is welcomed has the lane of its address");
   links_.remember_endpoint(*who, *h, from);
   (*l)->who = caller_with(key_name);
   pending_.welcomed(zmq_msg_get(header.handle(), ZMQ_SRCFD));

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "messages/base/invariant.hpp"
+
 namespace troupe::runtime {
 namespace {
 
@@ -59,6 +61,7 @@ std::size_t batchable(const std::deque<frame>& waiting, std::size_t max) {
 batch make_batch(const std::deque<frame>& waiting, std::size_t frames) {
   std::size_t size = 0;
   for (std::size_t i = 0; i < frames; ++i) size += length_bytes + waiting[i].header.bytes().size();
+  TROUPE_INVARIANT(frames <= waiting.size(), "a batch is of frames that wait");
   batch b{zmq::message_t{&batch_mark, 1}, zmq::message_t{size}};
   auto* to = static_cast<std::uint8_t*>(b.body.data());
   for (std::size_t i = 0; i < frames; ++i) {

@@ -12,6 +12,7 @@
 
 #include <zmq.hpp>
 
+#include "messages/base/invariant.hpp"
 #include "messages/wire/frame.hpp"
 #include "runtime/host/transport.hpp"
 
@@ -120,6 +121,8 @@ struct lane {
 
   void credited(std::uint32_t frames) {
     for (; frames > 0 && !uncredited.empty(); --frames) {
+      TROUPE_INVARIANT(uncredited_bytes >= uncredited.front(),
+                       "the bytes of one frame are among all that are not credited");
       uncredited_bytes -= uncredited.front();
       uncredited.pop_front();
     }

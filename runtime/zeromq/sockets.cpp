@@ -170,7 +170,8 @@ sockets::written sockets::write(const lane& l, zmq::message_t& header, zmq::mess
   using zmq::send_flags;
   const auto more = send_flags::dontwait | send_flags::sndmore;
   const bool routed = !l.routing_id.empty();
-  TROUPE_INVARIANT(routed || (l.dealer < dealers_.size() && dealers_[l.dealer]->over.get() == &l));
+  TROUPE_INVARIANT(routed || (l.dealer < dealers_.size() && dealers_[l.dealer]->over.get() == &l),
+                   "a lane writes to the socket that was opened for it");
   auto& socket = routed ? *router_ : dealers_[l.dealer]->socket;
   try {
     if (routed && !socket.send(zmq::buffer(l.routing_id), more)) return written::full;

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "messages/base/invariant.hpp"
 #include "planners/policy/policy_plugin.hpp"
 
 using namespace troupe;
@@ -25,17 +26,23 @@ struct wrong_policy : policy {
   std::string_view name() const override {
     return is("bad name") ? "../up" : is("taken name") ? "fcfs" : "wrong";
   }
-  double round_s() const override { return is("bad round") ? -5 : 0; }
+  policy_traits traits() const override { return {.round_s = is("bad round") ? -5.0 : 0.0}; }
+  std::vector<parameter> parameters() override { return {{"limit", limit_, 0, 5}}; }
   std::vector<decision> decide(const snapshot& s, random_source&) const override {
+    if (limit_ == 3) throw std::runtime_error("the limit is three");
     if (is("bad node") && !s.waiting.empty()) {
       const auto& [id, job] = *s.waiting.begin();
       return {{decision::kind::start, id, job.plans->front(), {{1000, 1}}, {}}};
     }
+    TROUPE_INVARIANT(!is("breaks an invariant") || s.waiting.size() < 2,
+                     "no two jobs wait for a plug-in that is wrong");
     while (is("never returns")) ::pause();
     if (is("throws")) throw std::runtime_error("cannot think");
     return {};
   }
   reason why_waiting(const snapshot&, job_id) const override { return {}; }
+
+  int limit_ = 0;
 };
 
 policy* make() {

@@ -99,6 +99,20 @@ TEST_CASE("an unusable plug-in is refused in a sentence that begins with its fil
   ::unsetenv("TROUPE_TEST_PLUGIN");
 }
 
+TEST_CASE("a plug-in's parameters are set by the option that sets those of built-in policies") {
+  const auto with = [](const char* option) {
+    return simulate(BAD_PLUGIN, {"--json", "--policy-option", option});
+  };
+  check_refused(with("wrong.limit=3"), BAD_PLUGIN, "the limit is three");
+  CHECK_THAT(with("wrong.limit=6").err, Contains("found 6, expected a whole number from 0 to 5"));
+  CHECK_THAT(with("wrong.limit=0.5").err, Contains("found 0.5, expected a whole number"));
+  CHECK_THAT(with("wrong.size=1").err, Contains("wrong has no option 'size'; it has limit"));
+  const auto planned = troupe::test::troupe(
+      {"plan", "--policy-option", "wrong.limit=3", shipped("jobs/gpt2-7b.yaml"), "--cluster",
+       shipped("clusters/frenzy-testbed.yaml"), "--policy", BAD_PLUGIN, "--json"});
+  check_refused(planned, BAD_PLUGIN, "the limit is three");
+}
+
 TEST_CASE("a plug-in that throws or decides nonsense ends the run with its error") {
   const struct {
     const char *wrong, *sentence;

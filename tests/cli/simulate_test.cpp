@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <iterator>
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -210,6 +211,46 @@ TEST_CASE("a policy's options change what it does, and unknown ones are refused 
     INFO(option << ": " << r.err);
     CHECK(r.status == 2);
     CHECK(r.err.find(words) != std::string::npos);
+  }
+}
+
+TEST_CASE("a cluster file sets options of policies, and the command line counts before it") {
+  const scratch dir;
+  std::string rows = "job_id,submit_s,duration_s,gpus\n";
+  for (int i = 0; i < 30; ++i) rows += fmt::format("j{},{},{},{}\n", i, 40 * i, 900 + 70 * i, 1);
+  const auto trace = dir.write("t.csv", rows);
+  std::ifstream in{shipped("clusters/frenzy-sim.yaml")};
+  const std::string shipped_text{std::istreambuf_iterator<char>{in}, {}};
+  const auto run = [&](const std::string& more, const std::vector<std::string>& options = {}) {
+    const auto file = dir.write("c.yaml", shipped_text + more);
+    std::vector<std::string> words{"simulate", "--json",   "--cluster", file,         "--trace",
+                                   trace,      "--policy", "sia,fcfs",  "--workload", "frenzy"};
+    for (const auto& o : options) words.insert(words.end(), {"--policy-option", o});
+    return troupe::test::troupe(words);
+  };
+  const auto jct = [&](const std::string& more, const std::vector<std::string>& options = {}) {
+    return run(more, options).document()["policies"][0]["average_jct_s"].get<double>();
+  };
+  const std::string changed = "policy_options:\n  sia: {change: 5}\n";
+  CHECK(jct(changed) == jct("", {"sia.change=5"}));
+  CHECK(jct(changed) != jct(""));
+  CHECK(jct(changed, {"sia.change=0.01"}) == jct(""));
+  // Options for policies that do not run, and for plug-ins that are not there, change nothing.
+  CHECK(run("policy_options:\n  titan: {gap: 0.1}\n  mine: {x: 1}\n").status == 0);
+
+  const std::pair<const char*, const char*> cases[] = {
+      {"  sia: {change: much}\n", "policy_options.sia.change"},
+      {"  sia: {gap: 2}\n", "policy_options.sia.gap: found 2, expected a number from 0 to 1"},
+      {"  titan: {gap: 2}\n", "policy_options.titan.gap: found 2, expected a number from 0 to 1"},
+      {"  sia: {gaps: 0}\n", "sia has no option 'gaps'; it has fairness_power"},
+      {"  sia: 5\n", "policy_options.sia"},
+  };
+  for (const auto& [lines, words] : cases) {
+    const auto r = run(std::string{"policy_options:\n"} + lines);
+    INFO(lines << ": " << r.err);
+    CHECK(r.status == 2);
+    CHECK(r.err.find(words) != std::string::npos);
+    CHECK(r.err.find("c.yaml:") != std::string::npos);
   }
 }
 

@@ -8,6 +8,7 @@
 #include "formats/parse/value.hpp"
 #include "harness/scratch.hpp"
 #include "messages/admission/admission.hpp"
+#include "messages/domain/work_kind.hpp"
 
 using namespace troupe;
 using Catch::Matchers::Contains;
@@ -42,8 +43,8 @@ TEST_CASE("an elastic program without keys may be stopped, resized and moved") {
   REQUIRE(job);
   REQUIRE(job->elastic);
   CHECK(*job->elastic == elastic{});
-  CHECK(is_elastic_program(*job));
-  CHECK_FALSE(has_exact_gpus(*job));
+  CHECK(facts_of(*job).elastic);
+  CHECK_FALSE(facts_of(*job).exact_gpus);
 }
 
 TEST_CASE("every key of elastic is read into its field") {
@@ -74,7 +75,7 @@ TEST_CASE("every key of elastic is read into its field") {
 TEST_CASE("a program with the same GPUs in every attempt gets exactly its number") {
   const auto job = read(program + "gpus: 4\nelastic: {gpus: same, types: same}\n");
   REQUIRE(job);
-  CHECK(has_exact_gpus(*job));
+  CHECK(facts_of(*job).exact_gpus);
   CHECK(job->elastic->same_types);
 }
 

@@ -3,6 +3,7 @@
 #include "formats/load/load.hpp"
 #include "harness/files.hpp"
 #include "harness/source_dir.hpp"
+#include "messages/domain/work_kind.hpp"
 
 using namespace troupe;
 using test::loaded;
@@ -64,30 +65,30 @@ TEST_CASE("a program's gpus are exact, other jobs' a bound, and max_gpus bounds 
   const std::string program = "command: [nvidia-smi]\n";
   const std::string simulated = "model: gpt2-124m\nglobal_batch: 8\niterations: 5\n";
   auto job = loaded(load(program));
-  CHECK(has_exact_gpus(job));
+  CHECK(facts_of(job).exact_gpus);
   CHECK(job.gpus == 1);
   CHECK(job.global_batch == 1);
   CHECK(job.assumed_model);
   CHECK(job.model == loaded(load(simulated)).model);
-  CHECK(has_known_memory(job));
-  CHECK_FALSE(has_known_length(job));
+  CHECK(facts_of(job).has_known_memory);
+  CHECK_FALSE(facts_of(job).has_known_length);
 
   job = loaded(load(program + "gpus: 6\n"));
   CHECK(job.exact_gpus);
   CHECK(job.gpus == 6);
   CHECK_FALSE(job.max_gpus);
-  CHECK_FALSE(has_known_memory(job));
-  CHECK(has_known_memory(loaded(load(program + "gpus: 6\nmemory_gb: 30\n"))));
-  CHECK(has_exact_gpus(loaded(load(program + "memory_gb: 30\n"))));
+  CHECK_FALSE(facts_of(job).has_known_memory);
+  CHECK(facts_of(loaded(load(program + "gpus: 6\nmemory_gb: 30\n"))).has_known_memory);
+  CHECK(facts_of(loaded(load(program + "memory_gb: 30\n"))).exact_gpus);
 
   job = loaded(load(program + "model: gpt2-124m\nmax_gpus: 3\niterations: 7\n"));
-  CHECK_FALSE(has_exact_gpus(job));
+  CHECK_FALSE(facts_of(job).exact_gpus);
   CHECK(job.max_gpus == 3u);
-  CHECK(has_known_memory(job));
-  CHECK(has_known_length(job));
+  CHECK(facts_of(job).has_known_memory);
+  CHECK(facts_of(job).has_known_length);
 
   job = loaded(load(simulated + "gpus: 4\n"));
-  CHECK_FALSE(has_exact_gpus(job));
+  CHECK_FALSE(facts_of(job).exact_gpus);
   CHECK(job.max_gpus == 4u);
   CHECK(loaded(load(simulated + "gpus: 2\nmax_gpus: 4\n")).max_gpus == 2u);
 

@@ -1,15 +1,15 @@
 #include "harness/recorded.hpp"
-#include "planners/cluster/queue_order.hpp"
-#include "planners/cost/program_time.hpp"
 #include "planners/policy/bound_warning.hpp"
 #include "planners/policy/estimate.hpp"
+#include "planners/random_life.hpp"
 #include "planners/scene.hpp"
-#include "planners/variety.hpp"
 
 // The decisions of every policy, in clusters whose jobs arrive, run out of memory and end.
 
 using namespace troupe;
 using namespace troupe::planners;
+using random_life::go_on;
+using random_life::some_job;
 using scene_of_policies::carry_out;
 using scene_of_policies::scene;
 using troupe::test::numbers_in;
@@ -27,61 +27,6 @@ std::string decision_text(const decision& d) {
                       d.how.samples_per_s, d.how.bytes_per_gpu, d.how.cost_per_hour);
   for (const auto& share : d.where) out += " " + values(share.node) + ":" + values(share.gpus);
   return out;
-}
-
-job_spec some_job(random_source& r, const cluster& c) {
-  if (r.chance(0.2)) {
-    auto job = variety::some_training(r);
-    if (r.chance(0.5)) job.pipeline.stages = 1 + std::uint32_t(r.below(4));
-    if (r.chance(0.3)) job.pipeline.data_parallel = 1U << r.below(2);
-    if (job.slots && job.pipeline.stages == 0) job.pipeline.stages = 2;
-    if (r.chance(0.1)) job.deadline_s = 100 * r.uniform();
-    if (r.chance(0.1)) job.budget = r.uniform();
-    return job;
-  }
-  auto job = variety::some_program(r, c);
-  if (r.chance(0.15)) job.command = {"train"};
-  if (r.chance(0.2)) job.deadline_s = 3600 * 1000 * r.uniform();
-  if (r.chance(0.1)) {  // a small model, since its pipelines are searched
-    job.model = sample::gpt("few", 512, 3, 8, 512, 16'000);
-    job.memory.reset();
-    job.slo_s = 3600 * 100 * r.uniform();
-    if (r.chance(0.5)) job.budget = 1000 * r.uniform();
-  }
-  return job;
-}
-
-/// The world between two decisions: a job that ran ends, runs out of memory or is set back.
-void go_on(scene& s, random_source& r) {
-  s.now_s += 20 + 400 * r.uniform();
-  for (auto at = s.running.begin(); at != s.running.end();) {
-    auto& j = at->second;
-    j.iteration_s = j.how.samples_per_s > 0 ? j.spec->global_batch / j.how.samples_per_s : 0;
-    const auto fate = r.uniform();
-    if (fate > 0.35) {
-      ++at;
-      continue;
-    }
-    for (const auto& share : j.where)
-      s.idle.set_idle(share.node, s.idle.idle(share.node) + share.gpus);
-    if (fate < 0.15) {
-      auto back = j;
-      back.where.clear();
-      if (fate < 0.08) {
-        ++back.out_of_memory;
-        back.bytes_floor = std::max(back.bytes_floor, j.how.bytes_per_gpu);
-        back.tried_gpus = total_gpus(j.where);
-        back.tried_bytes = 1e15;
-        for (const auto& share : j.where)
-          back.tried_bytes =
-              std::min(back.tried_bytes, s.cluster.gpu_of(share.node).memory_bytes());
-      }
-      back.iterations_done += r.below(20);
-      back.rows = j.how.rows;
-      s.waiting[at->first] = back;
-    }
-    at = s.running.erase(at);
-  }
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "messages/domain/work_kind.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/fits.hpp"
 #include "planners/plans/places.hpp"
@@ -36,12 +37,18 @@ struct scene {
   const policy* by = nullptr;  // whose plans jobs have; null: plans_for's
 
   explicit scene(troupe::cluster c) : cluster(std::move(c)), idle(cluster) {}
-  snapshot view() const { return {now_s, cluster, idle, waiting, running}; }
+  mutable wait_notes notes;  // of the decisions on it
+
+  snapshot view() const {
+    snapshot s{now_s, cluster, idle, waiting, running};
+    s.notes = &notes;
+    return s;
+  }
 
   job_view& add(job_id id, const job_spec& spec) {
     auto& j = waiting[id];
     j.id = id;
-    j.training = is_pipeline_job(spec);
+    j.training = facts_of(spec).pipelines;
     j.spec = std::make_shared<job_spec>(spec);
     j.submitted_s = double(id);
     planning_budget budget;
@@ -105,6 +112,14 @@ inline void carry_out(scene& s, const std::vector<decision>& decisions) {
     }
   }
   for (auto& [id, j] : stopped) s.waiting[id] = j;
+}
+
+/// Why a job waits, after a decision that is not carried out.
+inline reason why_of(const policy& p, const scene& s, job_id job) {
+  random_source r{1};
+  s.notes.clear();
+  (void)p.decide(s.view(), r);
+  return p.why_waiting(s.view(), job);
 }
 
 inline bool same(const std::vector<decision>& a, const std::vector<decision>& b) {

@@ -13,6 +13,7 @@
 #include "actors/control/ledger/ledger.hpp"
 #include "actors/worlds/virtual_cluster.hpp"
 #include "harness/small_cluster.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "simulation/oracle.hpp"
 
 namespace troupe::simulation {
@@ -125,7 +126,7 @@ std::vector<arrival> program_workload_of(random_source random) {
         harness::small_job(fmt::format("job-{}", i), 50 + random.below(600), 1U << random.below(4));
     spec.gpus = static_cast<std::uint32_t>(1 + random.below(4));
     if (random.chance(0.8)) spec.command = {"a-program"};
-    if (is_program(spec) && random.chance(0.75)) {
+    if (facts_of(spec).has_processes && random.chance(0.75)) {
       auto& e = spec.elastic.emplace();
       e.same_gpus = random.chance(0.2);
       if (!e.same_gpus && random.chance(0.3))
@@ -230,7 +231,7 @@ class trouble {
     if (moves_.chance(0.3)) m.gpu_type = harness::small_cluster()->gpus[moves_.below(3)].name;
     if (moves_.chance(0.3)) m.grace_s = spread(moves_, 0.01, 10);
     if (const auto known = watch_.jobs().find(id);
-        known != watch_.jobs().end() && is_elastic_program(known->second.spec)) {
+        known != watch_.jobs().end() && facts_of(known->second.spec).elastic) {
       m.gpus = m.stages;
       m.stages = m.data_parallel = 0;
     }

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "actors/control/ledger/ends.hpp"
+#include "messages/domain/work_kind.hpp"
 
 namespace troupe::simulation {
 
@@ -224,8 +225,8 @@ void oracle::on(const lease_revoked& e) {
   const auto word = actors::word_of(e);
   if (!it->second.why || word == end_word::cancelled) it->second.why = word;
   const auto& j = jobs_.at(it->second.granted.job);
-  if (e.why == lease_outcome::preempted && word != end_word::node_stopped && is_program(j.spec) &&
-      !j.spec.elastic && !j.suspended)
+  if (e.why == lease_outcome::preempted && word != end_word::node_stopped &&
+      facts_of(j.spec).has_processes && !j.spec.elastic && !j.suspended)
     fail("lease {} of program {} is revoked ({}), which nobody may stop", e.lease,
          it->second.granted.job, e.detail);
 }
@@ -241,7 +242,7 @@ void oracle::on(const program_saved& e) {
     return fail("lease {} is not running, but the journal records a save of its program", e.lease);
   auto& l = it->second;
   const auto& j = jobs_.at(l.granted.job);
-  if (!is_elastic_program(j.spec))
+  if (!facts_of(j.spec).elastic)
     fail("a save of lease {} is recorded, but job {} is not an elastic program", e.lease,
          l.granted.job);
   const auto before = std::max(j.done, l.saved.value_or(0));
@@ -272,7 +273,7 @@ void oracle::on(const part_ended& e) {
   p.credited = e.iterations;
   if (e.program) p.saved = e.program->saved;
   note_why(l, e);
-  if (is_elastic_program(jobs_.at(l.granted.job).spec))
+  if (facts_of(jobs_.at(l.granted.job).spec).elastic)
     check_saved(e, l, p);
   else
     check_credit(e, l, p);
@@ -298,7 +299,7 @@ void oracle::close(lease_id id, double ended_s) {
       count_loss(l, jobs_.at(m), ended_s, done[m] > 0);
     }
   }
-  if (!is_elastic_program(job.spec)) {
+  if (!facts_of(job.spec).elastic) {
     const auto before = std::exchange(job.done, std::min(job.spec.iterations, job.done + min));
     if (!job.members) count_loss(l, job, ended_s, job.done > before);
     return;
@@ -365,7 +366,7 @@ void oracle::on(const job_ended& e) {
   // A real program's ranks work in step: one that says that all is done says so for the others,
   // which may have been asked to stop a moment before.
   const bool one_finished =
-      is_elastic_program(j.spec) && std::ranges::any_of(parts, &part_view::succeeded);
+      facts_of(j.spec).elastic && std::ranges::any_of(parts, &part_view::succeeded);
   for (const auto& p : parts) {
     known = known && p.outcome == lease_outcome::succeeded;
     if (!p.succeeded && !(one_finished && p.stopped))

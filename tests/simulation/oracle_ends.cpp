@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "actors/control/ledger/ends.hpp"
+#include "messages/domain/work_kind.hpp"
 
 // The oracle's part about words: which ends count, worked out from the journal's entries alone.
 
@@ -34,7 +35,7 @@ void oracle::count_loss(const lease_view& l, job_view& j, double at_s, bool prog
   const auto outcome = actors::outcome_of(*l.why);
   if (outcome == lease_outcome::failed || outcome == lease_outcome::cancelled) return;  // it ends
   constexpr double proof_s = 600;  // a program that has run for so long has made progress
-  const bool long_enough = is_program(j.spec) && at_s - l.granted.at_s >= proof_s;
+  const bool long_enough = facts_of(j.spec).has_processes && at_s - l.granted.at_s >= proof_s;
   if (progress || long_enough)
     j.losses = 0;
   else if (blame_of(*l.why) == blame::node)

@@ -1,5 +1,5 @@
-// plant TABLE SOURCES OUT: applies the rows of a planted.txt to copies, below OUT, of the files
-// that they name.
+// plant TABLE... SOURCES OUT: applies the rows of tables like planted.txt to copies, below OUT, of
+// the files that they name. Rows of a later table find the bugs of earlier ones.
 
 #include <algorithm>
 #include <cstdio>
@@ -62,25 +62,27 @@ bool plant(const row& r, const char* table, std::string& text) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count != 4) {
-    std::fprintf(stderr, "usage: plant TABLE SOURCES OUT\n");
+  if (count < 4) {
+    std::fprintf(stderr, "usage: plant TABLE... SOURCES OUT\n");
     return 2;
   }
-  std::ifstream table{arguments[1]};
-  const std::filesystem::path sources{arguments[2]}, out{arguments[3]};
+  const std::filesystem::path sources{arguments[count - 2]}, out{arguments[count - 1]};
   std::map<std::string, std::string> texts;
   bool good = true;
-  for (const auto& r : rows_of(table)) {
-    if (!texts.contains(r.file)) {
-      const auto text = content_of(sources / r.file);
-      if (!text) {
-        std::fprintf(stderr, "planted bug %s: there is no file %s\n", r.bug.c_str(),
-                     r.file.c_str());
-        return 1;
+  for (int i = 1; i < count - 2; ++i) {
+    std::ifstream table{arguments[i]};
+    for (const auto& r : rows_of(table)) {
+      if (!texts.contains(r.file)) {
+        const auto text = content_of(sources / r.file);
+        if (!text) {
+          std::fprintf(stderr, "planted bug %s: there is no file %s\n", r.bug.c_str(),
+                       r.file.c_str());
+          return 1;
+        }
+        texts[r.file] = *text;
       }
-      texts[r.file] = *text;
+      good = plant(r, arguments[i], texts[r.file]) && good;
     }
-    good = plant(r, arguments[1], texts[r.file]) && good;
   }
   if (!good || texts.empty()) return 1;
   for (const auto& [file, text] : texts) {

@@ -1,9 +1,14 @@
+#include <array>
+#include <cstdint>
 #include <cstdlib>
 #include <functional>
+#include <map>
+#include <set>
 #include <string>
 
 #include <catch2/catch.hpp>
 
+#include "actors/control/leases/rare_branches.hpp"
 #include "runtime/host/log.hpp"
 #include "simulation/fault_seeds.hpp"
 #include "simulation/prefill_seeds.hpp"
@@ -49,6 +54,31 @@ TEST_CASE("200 fault seeds with unions and successors satisfy the oracle") {
 
 TEST_CASE("200 fault seeds with elastic programs satisfy the oracle") {
   expect_good_seeds(200, run_program_seed, " '200 fault seeds with elastic *'");
+}
+
+TEST_CASE("the seeds come to the rare branches of the lease manager") {
+  using namespace troupe::actors;
+  troupe::runtime::set_log_level(troupe::runtime::log_level::none);
+  // Those of programs on real nodes are the business of tests/processes.
+  const std::set by_programs{rare_branch::unable_node, rare_branch::rank_waited,
+                             rare_branch::controller_away};
+  const std::array runs{run_fault_seed, run_union_seed, run_program_seed};
+  std::map<rare_branch, std::string> reached;
+  for (std::uint64_t seed = 1; seed <= 40; ++seed)
+    for (std::size_t r = 0; r < runs.size(); ++r) {
+      reached_branches = 0;
+      CHECK(runs[r](seed) == "");
+      for (std::size_t b = 0; b < rare_branches.size(); ++b)
+        if ((reached_branches & (1U << b)) != 0)
+          reached.try_emplace(rare_branch{static_cast<std::uint8_t>(b)},
+                              "seed " + std::to_string(seed) + " of kind " + std::to_string(r));
+    }
+  for (std::size_t b = 0; b < rare_branches.size(); ++b) {
+    const auto branch = rare_branch{static_cast<std::uint8_t>(b)};
+    const bool is = reached.contains(branch);
+    UNSCOPED_INFO(rare_branches[b] << ": " << (is ? reached[branch] : "never"));
+    if (!by_programs.contains(branch)) CHECK(is);
+  }
 }
 
 TEST_CASE("2,000 fault seeds satisfy the oracle", "[.long]") {

@@ -21,7 +21,7 @@ namespace {
 class by_name final : public planners::policy {
  public:
   std::string_view name() const override { return "by-name"; }
-  double round_s() const override { return 10; }
+  planners::policy_traits traits() const override { return {.round_s = 10}; }
   reason why_waiting(const planners::snapshot&, job_id) const override { return {}; }
 
   std::vector<decision> decide(const planners::snapshot& s, random_source&) const override {

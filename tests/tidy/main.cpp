@@ -50,6 +50,8 @@ int main(int argc, char** argv) {
   c.exists = [&](const std::string& path) { return fs::exists(root / path); };
   c.dev_commands = read_dev_commands(read_source("dev", read_file(root / "dev")));
   c.verbs = read_verbs(read_source("verbs.def", read_file(root / "cli/verbs/verbs.def")));
+  const auto* const policies = "planners/policy/policies.def";
+  c.policies = read_policies(read_source(policies, read_file(root / policies)));
   std::vector<source> files;
   for (const auto& path : files_below(root))
     if (is_checked(path)) files.push_back(read_source(path, read_file(root / path)));

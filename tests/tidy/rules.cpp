@@ -227,6 +227,7 @@ std::vector<finding> check(const source& s, const checkout& c) {
   for (auto rule :
        {check_includes, check_floors, check_determinism, check_words, check_form, check_functions})
     for (auto& f : rule(s)) out.push_back(std::move(f));
+  for (auto& f : check_papers(s, c)) out.push_back(std::move(f));
   return out;
 }
 

@@ -22,6 +22,7 @@ struct checkout {
   std::function<bool(const std::string& path)> exists;
   std::vector<std::string> dev_commands;  // that ./dev knows
   std::vector<std::string> verbs;         // of the program
+  std::vector<std::string> policies;      // by name
 };
 
 /// The modules that a module may include from, and the libraries that only some modules may.
@@ -34,6 +35,9 @@ std::vector<finding> check_words(const source& s);
 std::vector<finding> check_form(const source& s);
 /// Functions that fit a screen.
 std::vector<finding> check_functions(const source& s);
+/// A paper is named by its own verbs and examples, and by policies.def: others ask policies'
+/// traits.
+std::vector<finding> check_papers(const source& s, const checkout& c);
 /// Links of a page to files of the project, and the commands in its code blocks.
 std::vector<finding> check_page(const source& s, const checkout& c);
 
@@ -50,5 +54,7 @@ std::vector<finding> check(const source& s, const checkout& c);
 std::vector<std::string> read_dev_commands(const source& dev);
 /// The verbs of the program, from cli/verbs/verbs.def.
 std::vector<std::string> read_verbs(const source& list);
+/// The names of the policies, from planners/policy/policies.def.
+std::vector<std::string> read_policies(const source& list);
 
 }  // namespace troupe::tidy

@@ -20,6 +20,7 @@ checkout sample_checkout() {
   };
   c.dev_commands = {"demo", "test"};
   c.verbs = {"plan"};
+  c.policies = {"frenzy", "titan", "titan-no-merger"};
   return c;
 }
 
@@ -202,6 +203,28 @@ TEST_CASE("the commands of ./dev are read from its text") {
 TEST_CASE("the verbs of troupe are read from their list") {
   const auto list = read_source("verbs.def", "// TROUPE_VERB\nTROUPE_VERB(up, \"Run\")\nx\n");
   CHECK(read_verbs(list) == std::vector<std::string>{"up"});
+}
+
+TEST_CASE("a paper is named by its own verbs, its examples and the list of policies alone") {
+  const auto include = std::string{"#include \"planners/titan/titan.hpp\""};
+  CHECK(refused("actors/worlds/real_host.cpp", include));
+  CHECK(refused("cli/verbs/studies/simulate.cpp", include));
+  CHECK(refused("studies/a.cpp", "#include \"planners/baselines/sia.hpp\""));
+  CHECK_FALSE(refused("cli/verbs/studies/plan_titan.cpp", include));
+  CHECK_FALSE(refused("examples/titan/runs.cpp", include));
+  CHECK_FALSE(refused("planners/titan/titan.cpp", include));
+  CHECK_FALSE(refused("actors/node/a.cpp", "#include \"planners/bubbletea/step_clock.hpp\""));
+
+  CHECK(said("actors/control/status/a.cpp", "bool b = p.name() == \"titan-no-merger\";\n") ==
+        "1: names the policy 'titan-no-merger': ask planners::policy_traits\n");
+  CHECK(refused("actors/worlds/a.cpp", "auto t = planners::titan_variant(name);"));
+  CHECK(refused("planners/policy/a.cpp", "auto p = make_policy(\"frenzy\");"));
+  CHECK_FALSE(refused("planners/espresso/a.cpp", "auto p = make_policy(\"frenzy\");"));
+  CHECK_FALSE(refused("actors/node/a.cpp", "int x;  // as \"frenzy\" does, and titan"));
+  CHECK_FALSE(refused("formats/traces/a.cpp", "if (name == \"titan\") return 1;"));
+
+  const auto list = read_source("policies.def", "// TROUPE_POLICY(name)\nTROUPE_POLICY(a_b)\n");
+  CHECK(read_policies(list) == std::vector<std::string>{"a-b"});
 }
 
 TEST_CASE("identifiers use the glossary's words") {

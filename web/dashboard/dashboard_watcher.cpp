@@ -152,7 +152,7 @@ void dashboard_watcher::look_at_trainings(cluster_facts& to, view& next) {
   const auto last = now();
   std::size_t count = 0;
   for (const auto& j : to.now.jobs) {
-    if (!holds_gpus(j) || !j.command.empty() || ++count > max_trainings) continue;
+    if (!holds_gpus(j) || has_processes(j) || ++count > max_trainings) continue;
     // Only iterations after this position are sent; 0: the whole history, of which the newest is
     // kept.
     const auto position = last->positions.find(j.job);

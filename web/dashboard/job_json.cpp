@@ -95,7 +95,7 @@ json job_document(const query_reply& r, const job_status& j) {
          {"failed_node", known(j.failed_node)},
          {"ended_ranks", j.ended_ranks.value_or(std::vector<std::uint32_t>{})},
          // A program that reports no progress has no iteration; a training begins with 0.
-         {"iteration", j.iteration == 0 && !j.command.empty() ? json() : json(j.iteration)},
+         {"iteration", j.iteration == 0 && has_processes(j) ? json() : json(j.iteration)},
          {"iterations", j.iterations},
          {"loss", known(j.loss)},
          {"tokens_per_s", known(j.tokens_per_s)},

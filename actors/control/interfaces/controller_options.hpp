@@ -31,6 +31,8 @@ struct controller_options {
   /// A new job waits for others for this long after the first of them, so that a policy that merges
   /// jobs sees together what was submitted together. 0: it is decided at once.
   double gather_s = 0;
+  /// Somebody may ask why jobs wait: policies note it while they decide.
+  bool explains = true;
 };
 
 }  // namespace troupe::actors

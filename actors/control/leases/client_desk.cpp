@@ -10,6 +10,7 @@
 #include "actors/protocol/permissions.hpp"
 #include "messages/admission/admission.hpp"
 #include "messages/base/find_in.hpp"
+#include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/codec/codec.hpp"
 
@@ -80,7 +81,11 @@ void client_desk::on(const inbound<submit_job>& m) {
     records_.reply(from, submit_reply{s.request, 0, ok.error()});
     return;
   }
-  records_.record(entry);
+  const bool accepted = records_.record(entry);
+  TROUPE_INVARIANT(accepted && book.job(entry.job),
+                   "a job that was admitted is in the ledger before it is answered");
+  TROUPE_INVARIANT(book.job_of_request(s.request) == book.job(entry.job),
+                   "a repeated submission finds the job that the first one made");
   if (!links_.scheduler) return records_.reply(from, submit_reply{s.request, entry.job, {}});
   constexpr double patience_s = 2;  // a job that takes longer to plan is judged later
   held_[entry.job] = {from, s.request, records_.now() + patience_s};
@@ -211,6 +216,7 @@ void client_desk::on(const inbound<read_log>& m) {
   if (attempt > made)
     return refuse_it(
         {reason::kind::invalid, fmt::format("job {} made only {} attempt(s)", r.job, made)});
+  TROUPE_INVARIANT(attempt >= 1 && attempt <= made, "an attempt's log is of one that was made");
   const auto t = j.tries.all()[attempt - 1];
   none.lease = t.lease;
   if (r.part >= t.nodes.size())

@@ -7,6 +7,7 @@
 
 #include "actors/protocol/messenger.hpp"
 #include "actors/protocol/permissions.hpp"
+#include "messages/base/invariant.hpp"
 #include "messages/codec/codec.hpp"
 #include "runtime/host/log.hpp"
 
@@ -55,6 +56,7 @@ void cluster_keeper::choose(const cluster& file) {
 }
 
 expected<merged_cluster> cluster_keeper::merged_with(const cluster& file) const {
+  TROUPE_INVARIANT(records_.book().roster(), "a cluster file is merged into the journal's cluster");
   return merge(records_.book().roster()->cluster, file, records_.wall_ms(),
                [this](auto n) { return is_busy(n); });
 }
@@ -74,6 +76,12 @@ bool cluster_keeper::record(merged_cluster next, std::uint64_t file) {
   if (next.cluster != known.cluster) log_difference(next.what);
   // Nodes that do not know of a shorter lease yet hold their work for the longer one.
   const auto longest_s = std::max(known.longest_lease_s, next.cluster.settings.lease_s);
+  TROUPE_INVARIANT(next.cluster.nodes.size() >= known.cluster.nodes.size(),
+                   "nodes that left a cluster file keep their places");
+  TROUPE_INVARIANT(next.cluster.datacenters.size() >= known.cluster.datacenters.size(),
+                   "datacenters that left a cluster file keep their places");
+  TROUPE_INVARIANT(next.cluster.gpus.size() >= known.cluster.gpus.size(),
+                   "types of GPUs that left a cluster file keep their places");
   return records_.record(
       cluster_changed{std::move(next.cluster), records_.wall(), longest_s, file});
 }
@@ -100,7 +108,11 @@ bool cluster_keeper::change(merged_cluster next, std::uint64_t file) {
 void cluster_keeper::follow() {
   const auto previous = records_.shared_cluster();
   records_.follow_cluster();
+  TROUPE_INVARIANT(!previous || previous->version <= records_.present_cluster().version,
+                   "the version of the cluster does not fall");
   hosts_.follow_cluster(previous.get());
+  TROUPE_INVARIANT(hosts_.nodes() == records_.present_cluster().nodes.size(),
+                   "the table of hosts follows the cluster");
   records_.when_durable([this, now = records_.shared_cluster()] {
     if (published_->version != now->version || !(*published_ == *now)) published_.replace(*now);
   });
@@ -118,6 +130,8 @@ void cluster_keeper::stop_unwanted() {
     if (hosts_.node(n).leases.empty()) continue;
     const auto why = records_.book().must_stop(n);
     if (!why) continue;
+    TROUPE_INVARIANT(n < records_.present_cluster().nodes.size(),
+                     "a node whose work must stop is one of the cluster");
     const bool removed = records_.present_cluster().nodes[n].removed;
     for (const auto id : hosts_.jobs_on(n))
       leases_.preempt(id, removed ? end_word::removed : end_word::drained, *why);

@@ -6,7 +6,9 @@
 #include <fmt/format.h>
 
 #include "actors/protocol/launch_environment.hpp"
+#include "messages/base/invariant.hpp"
 #include "messages/domain/stated_length.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/policy/elastic_jobs.hpp"
 
 namespace troupe::actors {
@@ -52,6 +54,8 @@ planners::start_estimate simulated_start(const cluster& c, const job_record& j,
 work_order work_of(const cluster& c, const ledger& book, const training_history& training,
                    const lease_record& l, std::uint32_t part, bool local) {
   const auto& g = l.granted;
+  TROUPE_INVARIANT(part < g.parts.size(), "work is ordered of a part of its lease");
+  TROUPE_INVARIANT(book.job(g.job), "work is ordered for a known job");
   const auto& j = *book.job(g.job);
   const auto& spec = *j.spec;
   const auto done = std::min(spec.iterations, j.iterations_done);
@@ -62,7 +66,8 @@ work_order work_of(const cluster& c, const ledger& book, const training_history&
   w.devices = g.parts[part].devices;
   w.command = spec.command;
   double iteration_s = g.iteration_s, start_s = g.start_s;
-  if (is_program(spec)) {
+  const auto facts = facts_of(spec);
+  if (facts.has_processes) {
     w.environment = launch_environment(c, spec, g, part, local);
     w.environment.push_back(fmt::format("TROUPE_ATTEMPT={}", j.attempts));
     w.environment.push_back(fmt::format("TROUPE_ITERATION={}", j.iterations_done));
@@ -82,12 +87,13 @@ work_order work_of(const cluster& c, const ledger& book, const training_history&
   w.after = g.after;
   w.working_directory = spec.working_directory;
   // Iterations that earlier leases saved are not repeated.
+  TROUPE_INVARIANT(done <= spec.iterations, "no work is ordered twice");
   w.iterations = spec.iterations - done;
   w.iteration_s = iteration_s;
   w.start_s = start_s;
   w.out_of_memory = g.out_of_memory;
   w.serve = spec.serve;
-  if (is_training(spec)) {
+  if (facts.has_stages) {
     w.train.emplace();
     // The trainer is on the first part's node and sets up the others' stages itself: they need no
     // plan.
@@ -113,7 +119,8 @@ std::uint64_t kept_iterations(const cluster& c, const ledger& book, const lease_
                               std::uint64_t reached) {
   const auto& g = l.granted;
   const double every_s = c.settings.checkpoint_s;
-  if (!book.job(g.job)->spec->command.empty() || g.iteration_s <= 0 || every_s <= 0) return 0;
+  if (facts_of(*book.job(g.job)->spec).has_processes || g.iteration_s <= 0 || every_s <= 0)
+    return 0;
   const double worked_s = static_cast<double>(reached) * g.iteration_s;
   return static_cast<std::uint64_t>(std::floor(worked_s / every_s) * every_s / g.iteration_s);
 }

@@ -9,6 +9,7 @@
 
 #include "actors/control/leases/desired_work.hpp"
 #include "actors/control/ledger/bounded_reports.hpp"
+#include "messages/base/invariant.hpp"
 
 namespace troupe::actors {
 
@@ -25,6 +26,8 @@ void host_reports::on(const inbound<node_report>& m) {
   // Its lease may have another length. Nothing renews that until it has the present one.
   if (r.cluster.value_or(0) < c.version) return records_.reply(m.from, cluster_update{c});
   if (may_have_predecessor(node, r)) return;
+  TROUPE_INVARIANT(r.incarnation >= node.incarnation,
+                   "a node's process is not replaced by an earlier one");
   hosts_.renew_contact(node, r.sequence);
   node.incarnation = r.incarnation;
   node.report = 0;
@@ -100,6 +103,7 @@ std::optional<lease_renewal> host_reports::on_heartbeat(const node_heartbeat& h)
     in_full.acknowledged = 0;
     return in_full;
   }
+  TROUPE_INVARIANT(h.sequence > node.report, "a heartbeat is newer than the report that it names");
   hosts_.renew_contact(node, h.sequence);
   if (node.followed != 0 && node.followed == node.orders) return orders_.renewal_of(h.node);
   orders_.send_later(h.node);
@@ -113,6 +117,7 @@ void host_reports::on(const inbound<gateway_report>& m) {
   const auto datacenter = datacenter_of(m.from);
   auto& g = hosts_.gateway(datacenter);
   if (std::pair{r.incarnation, r.sequence} <= std::pair{g.incarnation, g.report}) return;
+  TROUPE_INVARIANT(datacenter < hosts_.gateways(), "a gateway that reports is one of the cluster");
   g.incarnation = r.incarnation;
   g.report = r.sequence;
   g.last_report_s = records_.now();
@@ -140,6 +145,8 @@ void host_reports::on_tick() {
   for (node_index n = 0; n < hosts_.nodes(); ++n) {
     auto& node = hosts_.node(n);
     const auto limit_s = hosts_.silence_limit_s();
+    TROUPE_INVARIANT(limit_s > records_.present_cluster().settings.lease_s,
+                     "a node is given up only after its lease has expired");
     if (records_.now() - node.last_report_s <= limit_s) continue;
     hosts_.set_present(n, false);
     node.report = 0;

@@ -12,6 +12,7 @@ namespace {
 
 /// False: it is unchanged. The flags are shared with published states, so a change copies them.
 bool set_flag(shared_value<std::vector<bool>>& flags, std::size_t i, bool flag) {
+  TROUPE_INVARIANT(i < flags->size(), "a host that comes or goes has a place in the cluster");
   if ((*flags)[i] == flag) return false;
   auto changed = *flags;
   changed[i] = flag;
@@ -25,7 +26,7 @@ void host_table::follow_cluster(const cluster* previous) {
   const auto& c = records_.present_cluster();
   const auto grow = [this](auto& hosts, auto& present, std::size_t size) {
     const auto before = hosts.size();
-    TROUPE_INVARIANT(before <= size);  // removed hosts keep their places
+    TROUPE_INVARIANT(before <= size, "hosts that are removed keep their places");
     hosts.resize(size);
     for (auto i = before; i < size; ++i)
       hosts[i].last_report_s = records_.now();  // silence counts from here
@@ -49,6 +50,9 @@ void host_table::follow_cluster(const cluster* previous) {
   shared_idle_ = nullptr;
   for (node_index n = 0; n < nodes_.size(); ++n)
     idle_->set_idle(n, is_present(n) ? records_.book().idle(n) : 0);
+  TROUPE_INVARIANT(
+      nodes_.size() == nodes_present_->size() && gateways_.size() == gateways_present_->size(),
+      "each host is present or not");
   longest_lease_until_s_.reset();
   if (const auto longest = records_.book().roster()->longest_lease_s;
       longest > c.settings.lease_s) {
@@ -79,6 +83,7 @@ double host_table::silence_limit_s() const {
 }
 
 void host_table::renew_contact(node_state& node, std::uint64_t sequence) {
+  TROUPE_INVARIANT(node.last_report_s <= records_.now(), "a node was not heard of later than now");
   node.sequence = sequence;
   node.last_report_s = records_.now();
 }
@@ -100,6 +105,7 @@ std::shared_ptr<const planners::idle_index> host_table::shared_idle() {
 }
 
 void host_table::refresh_idle(node_index n) {
+  TROUPE_INVARIANT(idle_ && n < nodes_.size(), "the index of idle GPUs knows each node");
   const auto idle = is_present(n) ? records_.book().idle(n) : 0;
   if (idle == idle_->idle(n)) return;
   idle_->set_idle(n, idle);
@@ -121,10 +127,29 @@ std::optional<std::uint16_t> host_table::free_port(node_index n, lease_id id) co
   return ports[id % ports.size()];
 }
 
+void host_table::check_all() const {
+  const auto& book = records_.book();
+  for (node_index n = 0; n < nodes_.size(); ++n) {
+    const auto usable = is_present(n) ? book.idle(n) : 0;
+    TROUPE_INVARIANT(idle_->idle(n) == usable,
+                     "the idle GPUs that policies see are those of the ledger on present nodes");
+    for (const auto id : nodes_[n].leases)
+      TROUPE_INVARIANT(book.lease(id), "a node's leases are ones that are held");
+    for (const auto& [id, reached] : nodes_[n].reached)
+      TROUPE_INVARIANT(nodes_[n].leases.contains(id), "a node's progress is of its own leases");
+  }
+  for (const auto& [id, l] : book.leases())
+    for (std::size_t i = 0; i < l.ended.size(); ++i) {
+      const bool here = nodes_[l.granted.parts[i].node].leases.contains(id);
+      TROUPE_INVARIANT(here != l.ended[i], "a part is among its node's until it has ended");
+    }
+}
+
 std::vector<job_id> host_table::jobs_on(node_index n) const {
   std::vector<job_id> jobs;
   for (const auto id : nodes_[n].leases)
     if (const auto* l = records_.book().lease(id)) {
+      TROUPE_INVARIANT(records_.book().job(l->granted.job), "a lease on a node is of a known job");
       const auto& j = *records_.book().job(l->granted.job);
       if (!j.members) jobs.push_back(j.id);
       for (const auto* m : records_.book().members_of(j)) jobs.push_back(m->id);

@@ -79,6 +79,9 @@ class host_table {
 
   std::vector<job_id> jobs_on(node_index n) const;
 
+  /// Broken invariants between the hosts and the ledger end the process.
+  void check_all() const;
+
  private:
   recorder& records_;
   bool local_ = false;

@@ -6,12 +6,14 @@
 #include <fmt/format.h>
 
 #include "actors/control/leases/desired_work.hpp"
+#include "actors/control/leases/rare_branches.hpp"
 #include "actors/control/ledger/job_progress.hpp"
 #include "actors/control/ledger/unions.hpp"
 #include "messages/base/find_in.hpp"
 #include "messages/base/folds.hpp"
 #include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/fits.hpp"
 #include "planners/plans/places.hpp"
@@ -67,6 +69,7 @@ std::optional<lease_id> lease_manager::held_by(std::optional<job_id> job) const 
 /// The idle GPUs and those that pass on from this lease.
 planners::idle_index lease_manager::idle_after(lease_id held) const {
   const auto& book = records_.book();
+  TROUPE_INVARIANT(book.lease(held), "GPUs pass on from a lease that is held");
   const auto& l = *book.lease(held);
   auto idle = hosts_.idle();
   for (std::size_t i = 0; i < l.ended.size(); ++i) {
@@ -82,6 +85,7 @@ expected<job_id> lease_manager::job_to_start(const planners::decision& d) {
   if (d.with.empty()) return d.job;
   const auto& book = records_.book();
   const auto members = mapped(jobs_of(d), [&](job_id id) { return book.job(id); });
+  TROUPE_INVARIANT(members.size() == d.with.size() + 1, "a union has the jobs of its decision");
   const auto id = book.next_job();
   job_accepted entry{id,
                      0,
@@ -103,6 +107,8 @@ expected<void> lease_manager::grant(const planners::decision& d) {
     return ok;
   const auto job = job_to_start(d);
   if (!job) return refuse(job.error());
+  TROUPE_INVARIANT(book.job(*job) && book.job(*job)->state == job_state::waiting,
+                   "a lease is granted to a job that waits");
   const auto& e = *d.expected;
   lease_granted entry{book.next_lease(),
                       *job,
@@ -113,23 +119,29 @@ expected<void> lease_manager::grant(const planners::decision& d) {
                       e.start_s.value_or(c.settings.restart_s),
                       e.out_of_memory,
                       {}};
-  if (is_program(*book.job(*job)->spec))
+  if (facts_of(*book.job(*job)->spec).has_processes)
     entry.port = hosts_.free_port(d.where.front().node, entry.lease);
   for (const auto& share : d.where) {
+    TROUPE_INVARIANT(hosts_.is_present(share.node) && !book.is_drained(share.node),
+                     "work is given to nodes that are present and not drained");
+    TROUPE_INVARIANT(hosts_.node(share.node).incarnation != 0,
+                     "a node that gets work has said which process it is");
     entry.parts.push_back({share.node, hosts_.node(share.node).incarnation,
                            book.take_lowest(share.node, share.gpus, after)});
     const auto& devices = entry.parts.back().devices;
-    TROUPE_INVARIANT(devices.size() == share.gpus);  // fits() has counted them
+    TROUPE_INVARIANT(devices.size() == share.gpus,
+                     "a grant takes as many GPUs as fits() has counted");
     if (after && std::ranges::any_of(
                      devices, [&](auto gpu) { return book.holder(share.node, gpu) == *after; }))
       entry.after = after;
   }
   if (!records_.record(entry)) {
-    if (!d.with.empty()) end_broken_union(*job);
+    if (!d.with.empty()) mark(rare_branch::refused_union), end_broken_union(*job);
     return refuse(reason::kind::stale, "lease {} contradicts the ledger", entry.lease);
   }
   for (const auto& share : d.where) {
-    hosts_.node(share.node).leases.insert(entry.lease);
+    const bool is_new = hosts_.node(share.node).leases.insert(entry.lease).second;
+    TROUPE_INVARIANT(is_new, "a lease has one part on a node");
     hosts_.refresh_idle(share.node);
     orders_.send_later(share.node);
   }
@@ -140,16 +152,21 @@ void lease_manager::preempt(job_id id, end_word why, const std::string& detail,
                             std::optional<double> grace_s, std::optional<std::uint64_t> request) {
   const auto* j = records_.book().job(id);
   if (!j || j->state != job_state::running) return;
+  TROUPE_INVARIANT(records_.book().lease_of(*j), "a job that runs holds a lease");
   const auto usual_s = records_.present_cluster().settings.preempt_grace_s;
-  auto e = make_revocation(j->lease, records_.wall(), why, detail,
-                           is_training(*j->spec) ? grace_s.value_or(usual_s) : 0);
+  auto e = make_revocation(
+      j->lease, records_.wall(), why, detail,
+      facts_of(*j->spec).stops_by == stop_way::halt ? grace_s.value_or(usual_s) : 0);
   e.request = request;
   revoke(std::move(e));
 }
 
 /// For the ledger what the part's end was counts; the entry says it once more.
 void lease_manager::revoke_rest(lease_id id) {
+  mark(rare_branch::rest_revoked);
   const auto& l = *records_.book().lease(id);
+  TROUPE_INVARIANT(l.outcome != lease_outcome::succeeded,
+                   "the rest of a lease is revoked for what ended a part of it");
   revoke({id, records_.wall(), l.outcome, l.detail, 0, {}, {}, word_beside(l.outcome, l.word)});
 }
 
@@ -168,20 +185,23 @@ void lease_manager::end_broken_union(job_id id) {
     return !member || member->in != id;
   });
   if (book.members_of(*j).empty())
-    revoke(j->lease, end_word::cancelled, "all its members have ended");
+    mark(rare_branch::no_member_left),
+        revoke(j->lease, end_word::cancelled, "all its members have ended");
   else if (j->members->kind == merge_kind::shared && gone != all.end())
-    revoke(j->lease, end_word::merged, fmt::format("job {} left the union", *gone));
+    mark(rare_branch::member_left),
+        revoke(j->lease, end_word::merged, fmt::format("job {} left the union", *gone));
 }
 
 void lease_manager::end_member(job_id id, end_word why, const std::string& detail) {
   const auto& book = records_.book();
   const auto& j = *book.job(id);
-  TROUPE_INVARIANT(j.in);
+  TROUPE_INVARIANT(j.in, "a member leaves the union that it is in");
   const auto of_union = *j.in;
   const auto outcome = outcome_of(why);
   if (!records_.record(
           member_ended{id, records_.wall(), outcome, 0, detail, word_beside(outcome, why)}))
     return;
+  TROUPE_INVARIANT(!book.job(id)->in, "a member that has left is in no union");
   settle(id);
   end_broken_union(of_union);
 }
@@ -197,6 +217,7 @@ void lease_manager::end_done_members(const lease_record& l, std::uint64_t iterat
     if (m->iterations_done + iterations_in_union(all, m->id, iterations) >= m->spec->iterations)
       over.push_back(m->id);
   if (over.size() == members.size()) return;  // they end with the lease
+  if (!over.empty()) mark(rare_branch::member_done);
   for (const auto id : over) end_member(id, end_word::finished, "");
 }
 
@@ -208,10 +229,14 @@ void lease_manager::revoke(lease_revoked e) {
   const auto* l = book.lease(id);
   // Revoking again for another reason is recorded: a cancelled job must not be queued again.
   if (!l || (l->revoked && l->outcome == e.why)) return;
+  if (l->revoked) mark(rare_branch::revoked_again);
   const auto& spec = *book.job(l->granted.job)->spec;
-  const double ordered_s = is_program(spec) ? 0 : e.grace_s;
-  if (is_program(spec)) e.grace_s = grace_of(records_.present_cluster(), spec);
+  const bool by_signal = facts_of(spec).stops_by == stop_way::signal;
+  const double ordered_s = by_signal ? 0 : e.grace_s;
+  if (by_signal) e.grace_s = grace_of(records_.present_cluster(), spec);
   if (!records_.record(e)) return;
+  TROUPE_INVARIANT(book.lease(id) && book.lease(id)->revoked,
+                   "a lease that was revoked is held until its parts have ended");
   // A second revocation, such as a cancellation during a preemption, replaces the first one's
   // grace.
   orders_.forget_grace(id);
@@ -230,7 +255,8 @@ void lease_manager::on_part_report(node_index n, lease_id id, const node_report&
   if (part >= l->ended.size() || l->ended[part]) return;
   // The lease was granted to an earlier process of this node, and died with it.
   if (l->granted.parts[part].incarnation != r.incarnation)
-    return lose_part(id, part,
+    return mark(rare_branch::earlier_process),
+           lose_part(id, part,
                      fmt::format("node {} restarted", records_.present_cluster().nodes[n].name));
   auto it =
       std::find_if(r.parts.begin(), r.parts.end(), [id](const auto& p) { return p.lease == id; });
@@ -240,17 +266,17 @@ void lease_manager::on_part_report(node_index n, lease_id id, const node_report&
     const auto* without = orders_.first_without(id, n);
     const auto since = without ? *without : 1;
     if (l->revoked && r.epoch == book.epoch() && r.orders >= since)
-      end_part({id,
-                part,
-                records_.wall(),
-                l->outcome,
-                0,
-                0,
-                l->detail,
-                {},
-                {},
-                word_beside(l->outcome, l->word),
-                {}});
+      mark(rare_branch::never_began), end_part({id,
+                                                part,
+                                                records_.wall(),
+                                                l->outcome,
+                                                0,
+                                                0,
+                                                l->detail,
+                                                {},
+                                                {},
+                                                word_beside(l->outcome, l->word),
+                                                {}});
     return;
   }
   if (it->now == part_report::state::running) {
@@ -261,7 +287,7 @@ void lease_manager::on_part_report(node_index n, lease_id id, const node_report&
     report_progress(*l, *it);
     return end_done_members(*l, it->iterations);
   }
-  if (is_serving(*book.job(l->granted.job)->spec)) return end_decoder(*l, part, *it);
+  if (!facts_of(*book.job(l->granted.job)->spec).has_end) return end_decoder(*l, part, *it);
   end_part(make_end(*l, part, *it, !r.lost.empty()));
 }
 
@@ -281,11 +307,12 @@ part_ended lease_manager::make_end(const lease_record& l, std::uint32_t part, co
   const bool ordered = l.revoked && r.now != state::succeeded && word != end_word::node_stopped &&
                        (r.now != state::stopped || !r.program || r.program->signalled);
   if (!ordered && r.now == state::stopped && word == end_word::lost_node && controller_was_away())
-    word = end_word::node_stopped;
+    mark(rare_branch::controller_away), word = end_word::node_stopped;
   auto outcome = outcome_of(word);
   // A start that fails for a reason that it has said is no news; a node that says nothing may be
   // asked the same for ever.
-  if (word == end_word::not_started && node_is_unable) outcome = lease_outcome::preempted;
+  if (word == end_word::not_started && node_is_unable)
+    mark(rare_branch::unable_node), outcome = lease_outcome::preempted;
   if (ordered) {
     outcome = l.outcome;
     word = l.word;
@@ -301,8 +328,10 @@ part_ended lease_manager::make_end(const lease_record& l, std::uint32_t part, co
                {},
                {},
                {}};
+  TROUPE_INVARIANT(!ordered || outcome != lease_outcome::succeeded,
+                   "a part that was ordered to stop ends with its lease's reason");
   e.word = word_beside(outcome, word);
-  if (!is_program(*records_.book().job(l.granted.job)->spec)) return e;
+  if (!facts_of(*records_.book().job(l.granted.job)->spec).has_processes) return e;
   if (!ordered && is_failure(outcome)) {
     e.rank = r.rank;
     const bool several = l.ended.size() > 1 || l.granted.parts.front().devices.size() > 1;
@@ -330,48 +359,6 @@ void lease_manager::end_decoder(const lease_record& l, std::uint32_t part, const
   end_part(std::move(e));
 }
 
-/// A program's $TROUPE_REPORT so far.
-void lease_manager::report_progress(const lease_record& l, const part_report& r) {
-  const auto& j = *records_.book().job(l.granted.job);
-  if (!(r.program && r.program->iteration) && r.iterations == 0) return;
-  auto p = progress_of(l, j.iterations_done, r, records_.wall());
-  if (j.elastic && r.program) {
-    starts_.on_report(l.granted, j.iterations_done, *r.program, records_.wall());
-    p.start_s = starts_.of(l.granted.lease);
-  }
-  links_.send_progress(std::move(p));
-}
-
-/// Records what a running program has saved: it is then known after the end of this controller and
-/// of the node. The least of its parts counts, of those that report it.
-void lease_manager::record_saved(lease_id id) {
-  const auto* held = records_.book().lease(id);
-  if (!held) return;
-  const auto& l = *held;
-  constexpr double interval_s = 5;  // an entry takes a write to the disk
-  std::optional<std::uint64_t> saved;
-  for (const auto& p : l.granted.parts) {
-    const auto* last = find_in(hosts_.node(p.node).reached, l.granted.lease);
-    if (!last) return;  // it may have saved less
-    if (last->program && last->program->saved)
-      saved = std::min(saved.value_or(*last->program->saved), *last->program->saved);
-  }
-  const auto known =
-      std::max(records_.book().job(l.granted.job)->iterations_done, l.saved.value_or(0));
-  if (!saved || *saved <= known) return;
-  auto& due_s = saves_[l.granted.lease];
-  if (records_.now() < due_s) return;
-  due_s = records_.now() + interval_s;
-  records_.record(program_saved{l.granted.lease, *saved});
-}
-
-std::optional<program_end> lease_manager::end_of_program(const part_report& p) const {
-  const auto& l = *records_.book().lease(p.lease);
-  auto end = end_of(*records_.book().job(l.granted.job)->spec, p.program);
-  if (end && end->reached) end->start_s = starts_.of(p.lease);
-  return end;
-}
-
 /// A lease is given up for lost when its node is silent, and the node may come back with the work
 /// done. Repeating hours of work would be a waste, so its success counts as long as the job waits.
 void lease_manager::on_late_success(node_index n, const part_report& p, std::uint64_t incarnation) {
@@ -380,12 +367,16 @@ void lease_manager::on_late_success(node_index n, const part_report& p, std::uin
   const auto* known = book.job_of_lost_lease(p.lease);
   if (!known) return;
   const auto& j = *known;
-  if (is_serving(*j.spec)) return;  // it goes on elsewhere
+  if (!facts_of(*j.spec).has_end) return;  // it goes on elsewhere
   auto& succeeded = late_.try_emplace(p.lease, j.lost_succeeded).first->second;
+  TROUPE_INVARIANT(succeeded.size() == j.lost_parts.size(),
+                   "late successes are of the parts of the lost lease");
   for (std::size_t i = 0; i < j.lost_parts.size(); ++i)
     if (j.lost_parts[i].node == n && j.lost_parts[i].incarnation == incarnation)
       succeeded[i] = true;
-  if (std::find(succeeded.begin(), succeeded.end(), false) != succeeded.end()) return;
+  if (std::find(succeeded.begin(), succeeded.end(), false) != succeeded.end())
+    return mark(rare_branch::part_of_late_success);
+  mark(rare_branch::late_success);
   late_.erase(p.lease);
   records_.record(make_job_end(
       j.id, records_.wall(), end_word::finished,
@@ -397,15 +388,20 @@ void lease_manager::end_part(part_ended e) {
   const auto id = e.lease;
   const auto outcome = e.outcome;
   const auto* l = book.lease(id);
-  TROUPE_INVARIANT(l && e.part < l->ended.size() && !l->ended[e.part]);
+  TROUPE_INVARIANT(l && e.part < l->ended.size() && !l->ended[e.part],
+                   "a part ends once, while its lease is held");
   const auto job = l->granted.job;
   const auto n = l->granted.parts[e.part].node;
-  if (const auto* j = book.job(job); is_training(*j->spec) && outcome != lease_outcome::succeeded) {
+  if (const auto* j = book.job(job);
+      facts_of(*j->spec).has_stages && outcome != lease_outcome::succeeded) {
     // The iterations of the last checkpoint, without those of earlier leases.
     const auto saved = records_.trainings().saved(job, id);
     e.iterations = saved - std::min(saved, j->iterations_done);
   }
   if (!records_.record(e)) return;
+  TROUPE_INVARIANT(!book.lease(id) || book.lease(id)->ended[e.part],
+                   "a part that was recorded as ended has ended");
+  TROUPE_INVARIANT(hosts_.node(n).leases.contains(id), "a part that ends is one of its node's");
   hosts_.node(n).leases.erase(id);
   hosts_.node(n).reached.erase(id);
   orders_.forget_part(id, n);
@@ -422,7 +418,9 @@ void lease_manager::end_part(part_ended e) {
 
 void lease_manager::lose_part(lease_id id, std::uint32_t part, const std::string& detail,
                               end_word why) {
+  TROUPE_INVARIANT(records_.book().lease(id), "a part that is lost is of a lease that is held");
   const auto& l = *records_.book().lease(id);
+  TROUPE_INVARIANT(part < l.granted.parts.size(), "a part that is lost is one of its lease");
   const auto& reached = hosts_.node(l.granted.parts[part].node).reached;
   auto e = make_part_end(id, part, records_.wall(), why, detail);
   e.outcome = lease_outcome::lost;
@@ -450,7 +448,7 @@ void lease_manager::settle(job_id id) {
 
 void lease_manager::begin_rank_wait(const lease_record& l) {
   const auto& spec = *records_.book().job(l.granted.job)->spec;
-  if (is_program(spec) && spec.rank_wait_s)
+  if (facts_of(spec).has_processes && spec.rank_wait_s)
     rank_waits_.try_emplace(l.granted.lease, records_.now() + *spec.rank_wait_s);
 }
 
@@ -470,6 +468,9 @@ void lease_manager::end_rank_waits() {
         static_cast<std::uint32_t>(std::ranges::find(l.ended, false) - l.ended.begin());
     const auto first =
         static_cast<std::uint32_t>(std::ranges::find(l.succeeded, true) - l.succeeded.begin());
+    TROUPE_INVARIANT(late < l.ended.size(), "a lease that is held has a part that has not ended");
+    TROUPE_INVARIANT(first < l.succeeded.size(),
+                     "ranks are waited for after one of them has succeeded");
     const auto& c = records_.present_cluster();
     auto e = make_revocation(
         id, records_.wall(), end_word::rank_wait,
@@ -477,6 +478,7 @@ void lease_manager::end_rank_waits() {
                     rank_text(c, l, late), *book.job(l.granted.job)->spec->rank_wait_s,
                     rank_text(c, l, first)));
     e.part = late;
+    mark(rare_branch::rank_waited);
     revoke(std::move(e));
   }
 }

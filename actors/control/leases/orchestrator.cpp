@@ -9,6 +9,7 @@
 #include "actors/control/ledger/bounded_reports.hpp"
 #include "actors/control/ledger/job_progress.hpp"
 #include "messages/base/invariant.hpp"
+#include "messages/domain/work_kind.hpp"
 
 namespace troupe::actors {
 
@@ -58,8 +59,11 @@ void orchestrator_state::resume() {
     if (std::ranges::find(l.succeeded, true) != l.succeeded.end()) p.leases.begin_rank_wait(l);
     // A lease that was being stopped gets its grace once more: how much had passed is unknown.
     // Nodes keep that of programs.
+    TROUPE_INVARIANT(book.lease(id),
+                     "a lease of which parts run is held after the controller's start");
     if (const auto& now_l = *book.lease(id);
-        now_l.revoked && now_l.grace_s > 0 && !is_program(*book.job(l.granted.job)->spec))
+        now_l.revoked && now_l.grace_s > 0 &&
+        facts_of(*book.job(l.granted.job)->spec).stops_by != stop_way::signal)
       p.orders.keep_until(id, p.records.now() + now_l.grace_s);
   }
   p.cluster.stop_unwanted();
@@ -118,7 +122,11 @@ void orchestrator_state::publish(const std::vector<job_id>& jobs) {
 /// until it changes.
 std::shared_ptr<const cluster_state> orchestrator_state::state() {
   auto& p = *parts_;
-  TROUPE_INVARIANT(p.hosts.nodes() == p.records.present_cluster().nodes.size());
+  TROUPE_INVARIANT(p.hosts.nodes() == p.records.present_cluster().nodes.size(),
+                   "every node of the cluster has a place in the table of hosts");
+  TROUPE_INVARIANT(p.hosts.gateways() == p.records.present_cluster().datacenters.size(),
+                   "every datacenter of the cluster has a place in the table of hosts");
+  if (checks_slow_invariants()) p.hosts.check_all();
   return std::make_shared<const cluster_state>(
       cluster_state{p.records.shared_cluster(), p.records.book(), p.hosts.nodes_present(),
                     p.hosts.gateways_present(), p.hosts.shared_idle(), p.records.ahead_s()});
@@ -132,6 +140,7 @@ void orchestrator_state::on(const subscribe& m) {
 
 void orchestrator_state::on(const begin_scheduling& m) {
   on(subscribe{m.scheduler});
+  TROUPE_INVARIANT(!links_.scheduler, "one scheduler decides");
   links_.scheduler = m.scheduler;
   send_all_progress();
 }
@@ -257,6 +266,7 @@ void orchestrator_state::state_serving() {
   const auto& c = records.present_cluster();
   if (c.fronts.empty()) return;
   auto all = parts_->served.statement(records.book());
+  TROUPE_INVARIANT(records.book().epoch() > 0, "statements are of an epoch that has begun");
   all.journal = records.host().journal->id();
   all.epoch = records.book().epoch();
   all.sequence = ++serving_statements_;

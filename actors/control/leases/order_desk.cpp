@@ -21,9 +21,13 @@ void order_desk::send(node_index n) {
                      {},
                      records_.host().journal->id()};
   for (auto id : node.leases) {
-    TROUPE_INVARIANT(book.lease(id) != nullptr);  // a lease ends with its last part
+    TROUPE_INVARIANT(book.lease(id) != nullptr, "a node's leases are ones that the ledger has");
     const auto& l = *book.lease(id);
     const auto part = part_on(l, n);
+    TROUPE_INVARIANT(part < l.ended.size() && !l.ended[part],
+                     "a node's lease has a part there that has not ended");
+    TROUPE_INVARIANT(node.orders > 0 && book.epoch() > 0,
+                     "orders have a number, and are of an epoch");
     const auto* grace_until_s = find_in(grace_until_s_, id);
     // A node that has followed these orders and does not have the lease will not start it.
     if (l.revoked) left_out_.emplace(std::pair{id, n}, node.orders);
@@ -32,6 +36,8 @@ void order_desk::send(node_index n) {
     if (l.revoked && !grace_until_s) continue;
     orders.work.push_back(
         work_of(records_.present_cluster(), book, records_.trainings(), l, part, local_));
+    TROUPE_INVARIANT(!l.revoked || grace_until_s,
+                     "a revoked lease stays ordered for its grace alone");
     if (l.revoked)
       orders.work.back().stop_within_s = std::max(1e-3, *grace_until_s - records_.now());
   }
@@ -54,6 +60,8 @@ void order_desk::end_graces() {
 /// A renewal stands for orders that would repeat the last ones.
 lease_renewal order_desk::renewal_of(node_index n) {
   const auto& node = hosts_.node(n);
+  TROUPE_INVARIANT(node.report <= node.sequence,
+                   "a node's last report is no newer than its last sign of life");
   return {n,
           node.incarnation,
           records_.host().journal->id(),

@@ -4,7 +4,9 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
+#include "messages/domain/work_kind.hpp"
 
 namespace troupe::actors {
 
@@ -12,7 +14,7 @@ namespace {
 
 /// The model that a training lends its bubbles to; null: it lends none.
 const served_model_files* lent_model(const job_spec& s) {
-  return is_training(s) && s.pipeline.bubbles ? &s.pipeline.bubbles->model : nullptr;
+  return facts_of(s).has_stages && s.pipeline.bubbles ? &s.pipeline.bubbles->model : nullptr;
 }
 
 std::string weights_of(const served_model_files& m) {
@@ -82,12 +84,14 @@ serving_leases served_jobs::statement(const ledger& book) {
   };
   for (const auto id : jobs_) {
     const auto& j = *book.job(id);
+    TROUPE_INVARIANT(j.spec->serve || lent_model(*j.spec), "a job that is served from has a model");
     if (!j.spec->serve) continue;
     const auto& m = j.spec->serve->model;
     const auto model = index_of(m.name);
     if (model == all.models.size()) all.models.push_back(m);
     const auto* l = book.lease(j.lease);
     if (!l || l->ended.front() || !all.models[model].same_files(m)) continue;
+    TROUPE_INVARIANT(model < all.models.size(), "a decoder's model is one of the statement's");
     const auto& part = l->granted.parts.front();
     all.decoders.push_back(
         {j.lease, part.node, part.incarnation, static_cast<std::uint32_t>(model)});

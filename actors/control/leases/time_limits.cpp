@@ -7,7 +7,9 @@
 #include <fmt/format.h>
 
 #include "actors/control/ledger/unions.hpp"
+#include "messages/base/invariant.hpp"
 #include "messages/domain/stated_length.hpp"
+#include "messages/domain/work_kind.hpp"
 
 namespace troupe::actors {
 
@@ -15,7 +17,7 @@ namespace {
 
 /// The job's own limit, or that of the cluster; a decoder runs until it is cancelled.
 std::optional<double> time_limit_s(const cluster& c, const job_spec& spec) {
-  if (is_serving(spec)) return {};
+  if (!facts_of(spec).has_end) return {};
   return spec.time_limit_s ? spec.time_limit_s : c.settings.time_limit_s;
 }
 
@@ -31,6 +33,8 @@ void time_limits::remember_limit(const lease_record& l) {
     if (const auto limit_s = time_limit_s(records_.present_cluster(), *j.spec))
       limits_.emplace(l.granted.at_s + std::max(0.0, *limit_s - j.ran_s), l.granted.lease, j.id);
   };
+  TROUPE_INVARIANT(records_.book().job(l.granted.job),
+                   "a lease with a time limit is of a known job");
   const auto& j = *records_.book().job(l.granted.job);
   if (!j.members) return remember(j);
   for (const auto* m : records_.book().members_of(j)) remember(*m);
@@ -53,6 +57,7 @@ void time_limits::end_overdue() {
     }
     const auto j = *known;
     const auto stated = stated_iterations(*j.spec);
+    TROUPE_INVARIANT(j.spec->deadline_s, "a deadline that is remembered is its job's");
     const auto text =
         fmt::format("its deadline has passed: deadline_s is {:g}, {} after {}{} iterations",
                     *j.spec->deadline_s, to_string(j.state), j.iterations_done,
@@ -76,6 +81,9 @@ void time_limits::end_long_runs() {
     const auto* known = records_.book().job(job);
     if (!l || l->revoked || !known || records_.book().lease_of(*known) != l) continue;
     const auto j = *known;
+    TROUPE_INVARIANT(time_limit_s(c, *j.spec),
+                     "a time limit that is remembered is its job's or the cluster's");
+    TROUPE_INVARIANT(j.ran_s >= 0, "a job has not run for less than no time");
     const auto text = fmt::format(
         "its time limit has passed: time_limit_s is {:g}, it ran {:.0f} s in {} attempt{}",
         *time_limit_s(c, *j.spec), j.ran_s + records_.wall() - l->granted.at_s, j.attempts,
@@ -84,8 +92,9 @@ void time_limits::end_long_runs() {
       leases_.end_member(job, end_word::time_limit, text);
       continue;
     }
-    leases_.revoke(make_revocation(id, records_.wall(), end_word::time_limit, text,
-                                   is_training(*j.spec) ? c.settings.preempt_grace_s : 0));
+    leases_.revoke(make_revocation(
+        id, records_.wall(), end_word::time_limit, text,
+        facts_of(*j.spec).stops_by == stop_way::halt ? c.settings.preempt_grace_s : 0));
   }
 }
 

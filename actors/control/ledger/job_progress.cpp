@@ -6,6 +6,7 @@
 #include "messages/admission/measured.hpp"
 #include "messages/domain/device_kind.hpp"
 #include "messages/domain/stated_length.hpp"
+#include "messages/domain/work_kind.hpp"
 
 namespace troupe::actors {
 
@@ -45,7 +46,7 @@ std::optional<std::uint64_t> last_iteration(const job_spec& s, const job_progres
 
 void add_progress(job_status& s, const job_record& j, const lease_record* lease,
                   const job_progress* known, double now_s) {
-  if (is_serving(*j.spec)) return;  // it has no end to approach
+  if (!facts_of(*j.spec).has_end) return;  // it has no end to approach
   const auto last = last_iteration(*j.spec, known);
   const bool has_end = last.has_value();
   s.iterations = last.value_or(0);
@@ -67,7 +68,7 @@ void add_progress(job_status& s, const job_record& j, const lease_record* lease,
   };
   if (known && known->lease == lease->granted.lease && known->iteration_s > 0)
     expect_in(known->at_s + left * known->iteration_s - now_s);
-  else if (const auto& g = lease->granted; j.spec->command.empty() && !is_training(*j.spec)) {
+  else if (const auto& g = lease->granted; facts_of(*j.spec).simulated) {
     // Simulated work takes its expected time.
     const double worked_s = now_s - g.at_s - g.start_s;
     if (worked_s > 0 && g.iteration_s > 0)

@@ -10,13 +10,13 @@
 #include "actors/control/ledger/ends.hpp"
 #include "messages/base/folds.hpp"
 #include "messages/base/invariant.hpp"
+#include "messages/domain/work_kind.hpp"
 
 namespace troupe::actors {
 
 namespace {
 
 constexpr std::size_t max_epochs = 4096;
-constexpr std::size_t max_suspensions = 64;  // remembered requests per job
 
 }  // namespace
 
@@ -77,6 +77,8 @@ expected<void> ledger::on(const epoch_begun& e) {
   // A node that has followed one of the forgotten epochs cannot be told from one of a lost history;
   // it is believed (knows_epoch).
   if (epochs.size() >= max_epochs) epochs.erase(epochs.begin());
+  TROUPE_INVARIANT(epochs.empty() || epochs.back() < e.epoch,
+                   "an epoch is later than all that the journal knows");
   epochs.push_back(e.epoch);
   epochs_ = shared_value{std::move(epochs)};
   journal_ = e.journal;
@@ -100,6 +102,7 @@ expected<void> ledger::on(const job_accepted& e) {
   if (!e.members) requests_.set(e.request, e.job);
   next_job_ = std::max(next_job_, e.job + 1);
   ++unfinished_;
+  TROUPE_INVARIANT(jobs_.size() >= unfinished_, "the unfinished jobs are among all jobs");
   return {};
 }
 
@@ -134,7 +137,8 @@ expected<void> ledger::on(const lease_granted& e) {
   if (const auto& all = jobs_.at(e.job).members)
     for (const auto id : all->jobs) begin_attempt(id, e);
   next_lease_ = e.lease + 1;
-  TROUPE_INVARIANT(leases_.empty() || leases_.last_key() < e.lease);
+  TROUPE_INVARIANT(leases_.empty() || leases_.last_key() < e.lease,
+                   "a lease's number is larger than those of all leases before");
   lease_record l;
   l.granted = e;
   l.ended.assign(e.parts.size(), false);
@@ -148,6 +152,9 @@ expected<void> ledger::on(const lease_granted& e) {
 /// The job is the lease's, or a member of it.
 void ledger::begin_attempt(job_id id, const lease_granted& e) {
   auto j = jobs_.at(id);
+  TROUPE_INVARIANT(j.state == job_state::waiting, "an attempt begins of a job that waits");
+  TROUPE_INVARIANT(!j.in, "a job is in one union at a time");
+  TROUPE_INVARIANT(!closed_.contains(id), "a job whose end is due is not started");
   if (id != e.job) j.in = e.job;
   j.where.clear();
   for (const auto& part : e.parts)
@@ -166,7 +173,7 @@ void ledger::begin_attempt(job_id id, const lease_granted& e) {
   ++j.attempts;
   j.tries.push_back({e.lease, mapped(e.parts, &lease_part::node), {}});
   if (j.started_s == 0) j.started_s = e.at_s;
-  if (is_elastic_program(*j.spec) && !j.elastic) {
+  if (facts_of(*j.spec).elastic && !j.elastic) {
     auto& first = j.elastic.emplace();
     first.first_gpus = total_gpus(j.where);
     first.first_tensor_parallel = e.how.tensor_parallel;
@@ -204,7 +211,10 @@ expected<void> ledger::check_parts(const lease_granted& g) const {
 void ledger::change_holders(const lease_part& part,
                             const std::function<lease_id(std::uint16_t)>& next) {
   auto node = nodes_.at(part.node);
-  for (auto d : part.devices) node.holders[d] = next(d);
+  for (auto d : part.devices) {
+    TROUPE_INVARIANT(d < node.holders.size(), "a part's GPUs are ones of its node");
+    node.holders[d] = next(d);
+  }
   node.keep_only_held_if_removed();
   node.idle = static_cast<std::uint32_t>(std::ranges::count(node.holders, lease_id{0}));
   nodes_.set(part.node, std::move(node));
@@ -222,6 +232,9 @@ void ledger::hold_parts(const lease_granted& g, const std::vector<bool>& ended) 
     change_holders(g.parts[i], [&](std::uint16_t d) {
       const auto before = holder(n, d);
       if (before == 0) return g.lease;
+      TROUPE_INVARIANT(before == g.after && before != g.lease,
+                       "a GPU that is held passes to the lease that follows on its holder");
+      TROUPE_INVARIANT(successor(n, d) == 0, "a GPU has one successor");
       successors_.set({n, d}, g.lease);
       return before;
     });
@@ -232,6 +245,9 @@ void ledger::hold_parts(const lease_granted& g, const std::vector<bool>& ended) 
 expected<void> ledger::on(const lease_revoked& e) {
   const auto* held = lease(e.lease);
   if (!held) return contradiction("lease {} is revoked, but not held", e.lease);
+  if (e.part && *e.part >= held->granted.parts.size())
+    return contradiction("lease {} is revoked for part {}, which it does not have", e.lease,
+                         *e.part);
   auto l = *held;
   const bool first = l.outcome == lease_outcome::succeeded;
   if (first) {
@@ -246,9 +262,13 @@ expected<void> ledger::on(const lease_revoked& e) {
   l.revoked = true;
   l.grace_s = e.grace_s;
   auto j = jobs_.at(l.granted.job);
-  TROUPE_INVARIANT(j.lease == e.lease && !is_final(j.state));
+  TROUPE_INVARIANT(j.lease == e.lease && !is_final(j.state),
+                   "a lease that is revoked is its job's present one");
   if (j.elastic && !l.revoked_s) l.revoked_s = e.at_s;
   const auto members = members_of(j);
+  for (const auto* m : members)
+    TROUPE_INVARIANT(m->lease == e.lease && !is_final(m->state),
+                     "a member's present lease is its union's");
   const auto stop = [&](job_record stopped) {
     stopped.state = job_state::stopping;
     if (e.request) remember_request(stopped, *e.request);

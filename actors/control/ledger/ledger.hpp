@@ -102,9 +102,22 @@ class ledger {
   /// Entries that recreate this ledger from an empty one: the journal's contents after compaction.
   std::vector<journal_entry> snapshot() const;
 
+  /// A job, or a lease, says of itself and of others only what is so: broken invariants end the
+  /// process. For entries that this controller has recorded.
+  void check_job(const job_record& j) const;
+  void check_lease(const lease_record& l) const;
+  /// The same of all of them, and of the sums. Takes time with the number of jobs.
+  void check_all() const;
+
   bool operator==(const ledger& other) const = default;
 
  private:
+  static constexpr std::size_t max_suspensions = 64;  // remembered requests per job
+
+  void check_history(const job_record& j) const;
+  void check_held(const job_record& j, const lease_record& l) const;
+  void check_part(const lease_record& l, std::size_t i) const;
+  void check_tables() const;
   expected<void> on(const epoch_begun& e);
   expected<void> on(const job_accepted& e);
   expected<void> on(const lease_granted& e);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "actors/control/ledger/ledger.hpp"
+#include "messages/base/invariant.hpp"
 
 // The ledger's part about the cluster: its nodes, their GPUs, and those that get no work.
 
@@ -21,6 +22,8 @@ std::vector<std::uint16_t> ledger::take_lowest(node_index n, std::uint32_t count
   if (after) take(*after);
   take(0);
   std::ranges::sort(result);
+  TROUPE_INVARIANT(result.size() == count, "as many GPUs are free as are taken");
+  TROUPE_INVARIANT(std::ranges::adjacent_find(result) == result.end(), "no GPU is taken twice");
   return result;
 }
 
@@ -53,6 +56,8 @@ expected<void> ledger::on(const cluster_changed& e) {
     if (held.removed) {
       held.keep_only_held_if_removed();
       held.idle = static_cast<std::uint32_t>(std::ranges::count(held.holders, lease_id{0}));
+      TROUPE_INVARIANT(held.holders.empty() || held.idle < held.holders.size(),
+                       "a removed node keeps the GPUs up to the last one that is held");
       drained_.erase(n);
     } else if (!busy) {
       held.holders.assign(now[n].gpus, 0), held.idle = now[n].gpus;
@@ -61,6 +66,8 @@ expected<void> ledger::on(const cluster_changed& e) {
     }
     nodes_.set(n, std::move(held));
   }
+  TROUPE_INVARIANT(nodes_.size() >= now.size(),
+                   "the ledger has a place for each node of the cluster");
   roster_ = shared_value{std::optional{e}};
   return {};
 }
@@ -87,6 +94,7 @@ std::optional<std::string> ledger::must_stop(node_index n) const {
 }
 
 std::string ledger::gpu_type_of(const lease_granted& g) const {
+  TROUPE_INVARIANT(!g.parts.empty(), "a lease that has a type of GPU has parts");
   const auto& first = nodes_.at(g.parts.front().node).gpu_type;
   const bool same = std::ranges::all_of(
       g.parts, [&](const lease_part& p) { return nodes_.at(p.node).gpu_type == first; });
@@ -103,13 +111,14 @@ void ledger::raise_memory(job_record& j, const lease_granted& g) const {
     memory = std::min(memory, nodes_.at(part.node).memory_bytes);
     gpus += part.devices.size();
   }
-  j.tried_gpus = static_cast<std::uint32_t>(gpus);
-  j.tried_bytes = memory;
+  TROUPE_INVARIANT(gpus > 0, "an attempt that ran out of memory had GPUs");
+  j.history.tried_gpus = static_cast<std::uint32_t>(gpus);
+  j.history.tried_bytes = memory;
   constexpr double a_little_more = 1.0001;
   if (g.predicted_bytes > 0 && g.predicted_bytes < memory)
-    j.memory_factor *= a_little_more * memory / g.predicted_bytes;
+    j.history.factor *= a_little_more * memory / g.predicted_bytes;
   else
-    j.bytes_floor = std::max(j.bytes_floor, g.predicted_bytes);
+    j.history.bytes_floor = std::max(j.history.bytes_floor, g.predicted_bytes);
 }
 
 }  // namespace troupe::actors

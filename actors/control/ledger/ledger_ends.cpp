@@ -12,6 +12,7 @@
 #include "messages/admission/measured.hpp"
 #include "messages/base/invariant.hpp"
 #include "messages/domain/stated_length.hpp"
+#include "messages/domain/work_kind.hpp"
 
 // The ledger's part about ends: of parts, leases and jobs, what they count for, and whether the job
 // goes on.
@@ -43,11 +44,13 @@ double ledger::gpu_s_until(const lease_record& l, double at_s) const {
   double sum = tries.empty() || !tries.back().end ? 0 : tries.back().end->gpu_s;
   for (std::size_t i = 0; i < l.ended.size(); ++i)
     if (!l.ended[i]) sum += gpu_s_of(l.granted.parts[i], l.granted, at_s);
+  TROUPE_INVARIANT(sum >= 0, "GPUs are held for no less than no time");
   return sum;
 }
 
 /// The end of a part, as it counts for its lease.
 void ledger::add_end(lease_record& l, const part_ended& e) {
+  TROUPE_INVARIANT(e.part < l.ended.size() && !l.ended[e.part], "a part of a lease ends once");
   l.ended[e.part] = true;
   l.succeeded[e.part] = e.outcome == lease_outcome::succeeded;
   l.ended_with_zero[e.part] = e.exit_code == 0;
@@ -89,7 +92,8 @@ expected<void> ledger::on(const part_ended& e) {
   const double gpu_s = gpu_s_until(l, e.at_s);
   change_holders(part, [&](std::uint16_t d) {
     const auto now = holder(part.node, d), next = successor(part.node, d);
-    TROUPE_INVARIANT(now == e.lease || next == e.lease);
+    TROUPE_INVARIANT(now == e.lease || next == e.lease,
+                     "a part that ends holds its GPUs, or was to get them");
     successors_.erase({part.node, d});
     return now == e.lease ? next : now;
   });
@@ -98,6 +102,8 @@ expected<void> ledger::on(const part_ended& e) {
     // Kept with the attempt, as snapshots have it, until that is over.
     auto j = jobs_.at(l.granted.job);
     auto attempt = j.tries.back();
+    TROUPE_INVARIANT(attempt.lease == e.lease,
+                     "the attempt that is under way is that of the lease");
     if (!attempt.end) attempt.end = attempt_end{};
     attempt.end->gpu_s += gpu_s_of(part, l.granted, e.at_s);
     j.tries.replace_back(std::move(attempt));
@@ -125,7 +131,7 @@ expected<void> ledger::on(const part_ended& e) {
 /// The iterations of a job that goes on after this lease: what its program has reported as saved,
 /// or what all parts have done.
 std::uint64_t ledger::done_after(const job_record& j, const lease_record& l) {
-  if (is_serving(*j.spec)) return 0;
+  if (!facts_of(*j.spec).has_end) return 0;
   const auto limit = iterations_or(*j.spec, std::numeric_limits<std::uint64_t>::max());
   const auto saved = l.program && l.program->saved ? l.program->saved : l.saved;
   if (saved) return std::min(*saved, limit);
@@ -134,19 +140,32 @@ std::uint64_t ledger::done_after(const job_record& j, const lease_record& l) {
 
 void ledger::close(lease_record l, attempt_over at) {
   const auto& known = jobs_.at(l.granted.job);
+  TROUPE_INVARIANT(std::ranges::find(l.ended, false) == l.ended.end(),
+                   "a lease is closed when all its parts have ended");
+  TROUPE_INVARIANT(known.lease == l.granted.lease,
+                   "a lease that is closed is its job's present one");
+  for (const auto& part : l.granted.parts)
+    for (const auto d : part.devices)
+      TROUPE_INVARIANT(holder(part.node, d) != l.granted.lease,
+                       "a lease that is over holds no GPU");
   if (known.members) return close_members(job_record{known}, l, at);
   const auto done = done_after(known, l);
+  TROUPE_INVARIANT(done <= std::max(known.iterations_done, iterations_or(*known.spec, done)),
+                   "an attempt takes a job no further than its last iteration");
   close_job(known, std::move(l), at, done);
 }
 
 /// A union is over with its lease, whatever the reason: each member that has not left waits again
 /// as itself, or has ended as the lease has.
 void ledger::close_members(const job_record& of_union, const lease_record& l, attempt_over at) {
+  TROUPE_INVARIANT(of_union.members->jobs.size() >= 2, "a union has two members at least");
   at.gpu_s /= static_cast<double>(of_union.members->jobs.size());
   for (const auto* member : members_of(of_union)) {
     auto m = *member;
     m.in.reset();
     const auto done = m.iterations_done + iterations_in_union(of_union, m.id, l.iterations);
+    TROUPE_INVARIANT(done <= std::max(m.iterations_done, m.spec->iterations),
+                     "a union takes its members no further than their last iterations");
     auto own = l;
     if (l.word == end_word::suspended && !m.suspended) own.word = end_word::merged;
     close_job(std::move(m), std::move(own), at, done);
@@ -170,8 +189,10 @@ void ledger::end_attempt(job_record& j, const lease_record& l, attempt_over at) 
   end.started_s = l.granted.at_s;
   end.ended_s = at.at_s;
   end.gpu_s = at.gpu_s;
+  TROUPE_INVARIANT(!l.failed_part || *l.failed_part < l.granted.parts.size(),
+                   "the part that has failed is one of the lease that ends");
   if (l.failed_part) end.node = l.granted.parts[*l.failed_part].node;
-  if (is_program(*j.spec) && is_failure(l.outcome) && l.failed_part)
+  if (facts_of(*j.spec).has_processes && is_failure(l.outcome) && l.failed_part)
     end.rank = l.rank ? l.rank : only_rank_of(l.granted.parts, *l.failed_part);
   end.exit_code = l.exit_code;
   j.tries.replace_back(std::move(attempt));
@@ -180,21 +201,25 @@ void ledger::end_attempt(job_record& j, const lease_record& l, attempt_over at) 
 /// `done`: the job's iterations, if it goes on.
 void ledger::close_job(job_record j, lease_record l, attempt_over at, std::uint64_t done) {
   const bool merged = j.id != l.granted.job;
+  TROUPE_INVARIANT(!is_final(j.state), "a job that has ended is not closed again");
+  TROUPE_INVARIANT(!closed_.contains(j.id), "an attempt of a job is closed once");
+  TROUPE_INVARIANT(!j.members, "a union is closed with its members, and not as a job");
+  TROUPE_INVARIANT(j.attempts > 0, "an attempt that ends was counted");
   const bool ran_out = l.outcome == lease_outcome::out_of_memory;
   j.ran_s += std::max(0.0, at.at_s - l.granted.at_s);
   j.peak_bytes = l.peak_bytes;
   j.exit_code = l.exit_code;
   j.detail = l.detail;
   end_attempt(j, l, at);
-  if (is_program(*j.spec) && is_failure(l.outcome)) j.failed_rank = l.failed_part;
+  if (facts_of(*j.spec).has_processes && is_failure(l.outcome)) j.failed_rank = l.failed_part;
   // Predictions and measurements of every attempt that has both.
   if (!merged && (ran_out || l.peak_bytes > 0))
     j.memory.push_back({l.granted.how, l.granted.predicted_bytes, l.peak_bytes, ran_out});
   if (ran_out) {
-    ++j.out_of_memory;
+    ++j.history.out_of_memory;
     // The memory of several jobs says nothing of one.
     if (merged)
-      j.alone = true;
+      j.history.alone = true;
     else
       raise_memory(j, l.granted);
   }
@@ -202,7 +227,7 @@ void ledger::close_job(job_record j, lease_record l, attempt_over at, std::uint6
     add_attempt(*j.elastic, *j.spec, l, gpu_type_of(l.granted), at.at_s,
                 goes_on(l.outcome) ? done : std::max(done, j.iterations_done));
   // A decoder is started again even if it fails: it has no result that the failure would be.
-  const bool falls = is_serving(*j.spec) && l.outcome == lease_outcome::failed;
+  const bool falls = facts_of(*j.spec).restarts_after_failure && l.outcome == lease_outcome::failed;
   if (goes_on(l.outcome) || falls || is_repeated(j, l)) {
     const auto before = std::exchange(j.iterations_done, done);
     j.state = job_state::waiting;
@@ -211,6 +236,8 @@ void ledger::close_job(job_record j, lease_record l, attempt_over at, std::uint6
       if (l.outcome == lease_outcome::lost && !merged) {
         j.lost_parts = l.granted.parts;
         j.lost_succeeded = l.succeeded;
+        TROUPE_INVARIANT(j.lease == l.granted.lease,
+                         "a lost lease is the one that its job has had");
         lost_.set(j.lease, j.id);
       }
       return jobs_.set(j.id, std::move(j));
@@ -239,11 +266,10 @@ bool ledger::is_repeated(const job_record& j, const lease_record& l) {
 /// not go on; empty: it does, perhaps after a while. `saved`: it has newly saved iterations.
 std::string ledger::count_end(job_record& j, const lease_record& l, double at_s, bool saved) {
   const auto& spec = *j.spec;
-  const bool serves = is_serving(spec);
+  const auto work = facts_of(spec);
   const double ran_s = at_s - l.granted.at_s;
   if (saved) j.retried = 0;
-  const bool progress =
-      serves ? ran_s >= decoder_proof_s : saved || (is_program(spec) && ran_s >= program_proof_s);
+  const bool progress = saved || ran_s >= work.proof_s;
   if (progress) j.losses = 0;
   if (is_repeated(j, l)) {
     const auto rule = *retry_rule_of(spec);
@@ -257,17 +283,19 @@ std::string ledger::count_end(job_record& j, const lease_record& l, double at_s,
     return {};
   }
   const bool by_node = l.outcome == lease_outcome::lost && blame_of(l.word) == blame::node;
-  const bool falls = serves && l.outcome == lease_outcome::failed;
+  const bool falls = work.restarts_after_failure && l.outcome == lease_outcome::failed;
   if (progress || !(by_node || falls)) return {};
   // The job itself may be what takes its nodes down.
   if (++j.losses > spec.max_restarts)
-    return fmt::format(
-        "{} in {} consecutive attempts {} (max_restarts {})",
-        serves                            ? "its decoder failed, or lost its node,"
-        : l.word == end_word::not_started ? "did not start, or lost its node,"
-                                          : "lost its node",
-        j.losses, serves ? fmt::format("of less than {:g} s", decoder_proof_s) : "without progress",
-        spec.max_restarts);
+    return fmt::format("{} in {} consecutive attempts {} (max_restarts {})",
+                       work.restarts_after_failure       ? "its decoder failed, or lost its node,"
+                       : l.word == end_word::not_started ? "did not start, or lost its node,"
+                                                         : "lost its node",
+                       j.losses,
+                       work.restarts_after_failure
+                           ? fmt::format("of less than {:g} s", work.proof_s)
+                           : "without progress",
+                       spec.max_restarts);
   // Once may be bad luck: another program had the port by then.
   if (l.word == end_word::not_started && j.losses > 1)
     j.not_before_s = at_s + backoff_s(not_started_rule(), j.losses - 1, j.id);
@@ -283,6 +311,7 @@ std::unique_ptr<job_ended> ledger::due(job_id id, double now_s) const {
   result->job = id;
   result->at_s = now_s;
   result->detail = jobs_.at(id).detail;
+  TROUPE_INVARIANT(jobs_.at(id).state == job_state::stopping, "a job whose end is due is stopping");
   result->final_state = *outcome == lease_outcome::succeeded   ? job_state::finished
                         : *outcome == lease_outcome::cancelled ? job_state::cancelled
                                                                : job_state::failed;
@@ -292,12 +321,14 @@ std::unique_ptr<job_ended> ledger::due(job_id id, double now_s) const {
 expected<void> ledger::on(const member_ended& e) {
   const auto* known = job(e.job);
   if (!known || !known->in) return contradiction("job {} leaves a union, but is in none", e.job);
+  TROUPE_INVARIANT(lease_of(*known), "a member's union holds its lease");
   const auto& held = *lease(known->lease);
   auto alone = held;
   alone.outcome = e.outcome;
   alone.word = word_of(e);
   alone.detail = e.detail;
   const auto members = jobs_.at(held.granted.job).members->jobs.size();
+  TROUPE_INVARIANT(members >= 2, "a member leaves a union of two at least");
   const double gpu_s = gpu_s_until(held, e.at_s) / static_cast<double>(members);
   auto j = *known;
   j.in.reset();
@@ -323,7 +354,7 @@ expected<void> ledger::on(const job_ended& e) {
   j.not_before_s.reset();
   closed_.erase(e.job);
   jobs_.set(e.job, std::move(j));
-  TROUPE_INVARIANT(unfinished_ > 0);
+  TROUPE_INVARIANT(unfinished_ > 0, "a job that ends was counted as unfinished");
   --unfinished_;
   return {};
 }

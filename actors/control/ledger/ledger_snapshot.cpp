@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "actors/control/ledger/bounded_reports.hpp"
 #include "actors/control/ledger/ends.hpp"
 #include "actors/control/ledger/ledger.hpp"
 #include "messages/admission/measured.hpp"
+#include "messages/base/invariant.hpp"
 
 // Conversion of a ledger to snapshot entries and back.
 
@@ -34,11 +36,21 @@ expected<std::vector<bool>> flags_of(const std::vector<std::uint32_t>& parts, st
 template <class Job>
 auto common_fields(Job& j) {
   return std::tie(j.request, j.state, j.submitted_s, j.started_s, j.ended_s, j.attempts,
-                  j.out_of_memory, j.memory_factor, j.bytes_floor, j.iterations_done, j.lease,
-                  j.how, j.where, j.predicted_bytes, j.peak_bytes, j.memory, j.detail, j.owner,
-                  j.losses, j.lost_parts, j.exit_code, j.suspended, j.suspensions, j.tried_gpus,
-                  j.tried_bytes, j.failed_rank, j.ran_s, j.members, j.in, j.elastic, j.word,
+                  j.iterations_done, j.lease, j.how, j.where, j.predicted_bytes, j.peak_bytes,
+                  j.memory, j.detail, j.owner, j.losses, j.lost_parts, j.exit_code, j.suspended,
+                  j.suspensions, j.failed_rank, j.ran_s, j.members, j.in, j.elastic, j.word,
                   j.not_before_s);
+}
+
+/// Those of a job's memory.
+template <class Job>
+auto memory_fields(Job& j) {
+  if constexpr (std::is_same_v<std::remove_const_t<Job>, job_record>) {
+    auto& h = j.history;
+    return std::tie(h.out_of_memory, h.factor, h.bytes_floor, h.tried_gpus, h.tried_bytes);
+  } else {
+    return std::tie(j.out_of_memory, j.memory_factor, j.bytes_floor, j.tried_gpus, j.tried_bytes);
+  }
 }
 
 /// The same of a lease.
@@ -55,7 +67,8 @@ job_kept kept(const job_record& j) {
   k.spec = *j.spec;
   k.tries = j.tries.all();
   k.lost_succeeded = indices_of(j.lost_succeeded);
-  if (j.alone) k.alone = true;
+  memory_fields(k) = memory_fields(j);
+  if (j.history.alone) k.alone = true;
   if (j.retried > 0) k.retried = j.retried;
   return k;
 }
@@ -68,7 +81,8 @@ job_record restored(const job_kept& k) {
   j.id = k.job;
   j.tries = shared_list{k.tries};
   j.spec = shared_value{k.spec};
-  j.alone = k.alone.value_or(false);
+  memory_fields(j) = memory_fields(k);
+  j.history.alone = k.alone.value_or(false);
   j.retried = k.retried.value_or(0);
   return j;
 }
@@ -101,8 +115,10 @@ expected<void> ledger::on(const jobs_forgotten& e) {
     // A client's request number may have been reused for a later job.
     const auto request = jobs_.at(id).request;
     if (const auto* of = requests_.find(request); of && *of == id) requests_.erase(request);
+    TROUPE_INVARIANT(!closed_.contains(id), "a job that is forgotten has its end in the journal");
     jobs_.erase(id);
   }
+  TROUPE_INVARIANT(jobs_.size() >= unfinished_, "no unfinished job is forgotten");
   return {};
 }
 
@@ -122,6 +138,8 @@ std::vector<journal_entry> ledger::snapshot() const {
   for (const auto& [id, l] : leases_) {
     lease_kept k;
     common_lease_fields(k) = common_lease_fields(l);
+    TROUPE_INVARIANT(l.ended.size() == l.granted.parts.size(),
+                     "a lease in a snapshot knows all of its parts");
     k.ended = indices_of(l.ended);
     k.succeeded = indices_of(l.succeeded);
     if (auto zero = indices_of(l.ended_with_zero); !zero.empty())

@@ -69,12 +69,12 @@ class persistent_map {
   /// The key must exist.
   const V& at(const K& key) const {
     const auto* value = find(key);
-    TROUPE_INVARIANT(value != nullptr);
+    TROUPE_INVARIANT(value != nullptr, "a map has the key that is read");
     return *value;
   }
   /// The largest key; the map must not be empty.
   const K& last_key() const {
-    TROUPE_INVARIANT(!empty());
+    TROUPE_INVARIANT(!empty(), "the last key is read of a map that has one");
     const node* n = root_.get();
     while (n->right) n = n->right.get();
     return n->key;
@@ -106,7 +106,7 @@ class persistent_map {
   static int height(const link& n) { return n ? n->height : 0; }
   /// The key and value of `of` above these subtrees.
   static link join(const node& of, const link& left, const link& right) {
-    TROUPE_INVARIANT(std::abs(height(left) - height(right)) < 2);
+    TROUPE_INVARIANT(std::abs(height(left) - height(right)) < 2, "a map's tree is balanced");
     const auto height_of_children = std::max(height(left), height(right));
     return std::make_shared<const node>(
         node{of.key, of.value, left, right, height_of_children + 1});

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "messages/domain/work_kind.hpp"
+
 namespace troupe::actors {
 
 namespace {
@@ -55,8 +57,8 @@ std::string public_detail(std::string_view detail) {
 }
 
 bool has_own_text(const job_record& j) {
-  return j.state == job_state::failed || j.out_of_memory > 0 || j.exit_code.value_or(0) != 0 ||
-         j.elastic || !is_program(*j.spec);
+  return j.state == job_state::failed || j.history.out_of_memory > 0 ||
+         j.exit_code.value_or(0) != 0 || j.elastic || !facts_of(*j.spec).has_processes;
 }
 
 }  // namespace troupe::actors

@@ -10,6 +10,24 @@
 
 namespace troupe::actors {
 
+namespace {
+
+constexpr double clock_rounding_s = 1e-3;  // of times since 1970, which are sums of two clocks
+
+/// None: the entry is of no moment.
+std::optional<double> time_of(const journal_entry& e) {
+  return std::visit(
+      [](const auto& entry) -> std::optional<double> {
+        if constexpr (requires { entry.at_s; })
+          return entry.at_s;
+        else
+          return {};
+      },
+      e);
+}
+
+}  // namespace
+
 recorder::recorder(runtime::host h, const cluster& file, std::uint64_t boot)
     : host_{std::move(h)}, boot_{boot}, ledger_{file} {
   auto replayed = host_.journal->replay([this](const journal_entry& e) {
@@ -36,16 +54,19 @@ bool recorder::begin_epoch() {
   const auto epoch = std::max(ledger_.epoch() + 1, wall_ms());
   const auto monotonic_s = now();
   const clock_reading clock{monotonic_s + ahead_s_, monotonic_s, boot_};
-  record(epoch_begun{
+  const bool begun = record(epoch_begun{
       epoch, clock.at_s, id,
       before == id ? ledger_.next_lease() : std::max<lease_id>(ledger_.next_lease(), wall_ms()),
       boot_ == 0 ? std::nullopt : std::optional{clock}});
+  TROUPE_INVARIANT(begun && ledger_.epoch() == epoch, "an epoch that begins is the ledger's");
+  TROUPE_INVARIANT(ledger_.journal() == id, "an epoch begins under the journal's own id");
   return before != 0 && before != id;
 }
 
 bool recorder::record(const journal_entry& e) {
   // Before it is applied: the ledger forgets a lease with its last part, and whose it was.
   auto jobs = jobs_of(e);
+  const double latest_s = ledger_.latest_s();
   if (auto ok = ledger_.apply(e); !ok) {
     // The caller has checked what it records, so this is a bug or a disagreement of two checks. The
     // ledger is unchanged, which is safe: whatever was wanted does not happen.
@@ -53,6 +74,9 @@ bool recorder::record(const journal_entry& e) {
                  "the ledger refuses: " + ok.error().text);
     return false;
   }
+  TROUPE_INVARIANT(time_of(e).value_or(latest_s) > latest_s - clock_rounding_s,
+                   "the times of the journal's entries do not fall");
+  check_change(e, jobs);
   if (const auto* over = std::get_if<job_ended>(&e)) training_.ended(over->job);
   entries_.push_back(e);
   listener_.on_recorded(e, jobs);
@@ -60,6 +84,20 @@ bool recorder::record(const journal_entry& e) {
   changed_jobs_.insert(changed_jobs_.end(), jobs.begin(), jobs.end());
   note_change();
   return true;
+}
+
+/// After it was applied, and before anything follows from it.
+void recorder::check_change(const journal_entry& e, const std::vector<job_id>& jobs) const {
+  for (const auto id : jobs)
+    if (const auto* j = ledger_.job(id)) {
+      ledger_.check_job(*j);
+      if (const auto* held = ledger_.lease_of(*j); held && !j->in) ledger_.check_lease(*held);
+    }
+  if (const auto* g = std::get_if<lease_granted>(&e)) {
+    TROUPE_INVARIANT(ledger_.lease(g->lease), "a lease that was granted is held");
+    TROUPE_INVARIANT(ledger_.next_lease() == g->lease + 1, "no number is given to two leases");
+  }
+  if (checks_slow_invariants()) ledger_.check_all();
 }
 
 /// The jobs that an entry changes; it has not been applied yet. A change of a union is one of its
@@ -97,7 +135,7 @@ std::vector<job_id> recorder::jobs_of(const journal_entry& e) const {
 void recorder::note_change() {
   if (std::exchange(publish_asked_, true)) return;
   when_durable([this] {
-    TROUPE_INVARIANT(entries_.empty());  // no subscriber sees a state that a crash could undo
+    TROUPE_INVARIANT(entries_.empty(), "no subscriber sees a state that a crash could undo");
     publish_asked_ = false;
     listener_.publish(std::exchange(changed_jobs_, {}));
   });
@@ -110,7 +148,10 @@ void recorder::reply(address to, message m) {
 
 void recorder::commit() {
   if (entries_.empty()) return;
+  const auto before = host_.journal->size();
   if (auto ok = host_.journal->append(entries_); !ok) throw std::runtime_error(ok.error().text);
+  TROUPE_INVARIANT(host_.journal->size() == before + entries_.size(),
+                   "a journal grows by the entries that were appended");
   entries_.clear();
   for (const auto& act : std::exchange(actions_, {})) act();
 }
@@ -127,16 +168,35 @@ void recorder::record_first_cluster(const cluster_changed& first) {
 }
 
 void recorder::follow_cluster() {
+  TROUPE_INVARIANT(ledger_.roster(), "the journal has the cluster before hosts follow it");
+  TROUPE_INVARIANT(!cluster_ || cluster_->nodes.size() <= ledger_.roster()->cluster.nodes.size(),
+                   "nodes keep their places in the next cluster");
   cluster_ = std::make_shared<const cluster>(ledger_.roster()->cluster);
 }
+
+namespace {
+
+/// A controller that starts with the snapshot knows what this one does.
+void check_snapshot(const ledger& book, const std::vector<journal_entry>& snapshot) {
+  ledger again{cluster{}};
+  for (const auto& e : snapshot)
+    TROUPE_INVARIANT(again.apply(e), "a snapshot does not contradict itself");
+  TROUPE_INVARIANT(again == book, "a snapshot is the ledger that it was made of");
+}
+
+}  // namespace
 
 /// Returns the number of entries that it has now.
 /// The journal replaces its contents in one transaction, so a crash leaves either the old entries
 /// or the new ones.
 std::size_t recorder::rewrite_journal() {
+  TROUPE_INVARIANT(entries_.empty(), "a snapshot is written when all that it has is durable");
   auto entries = ledger_.snapshot();
+  if (checks_slow_invariants()) check_snapshot(ledger_, entries);
   for (auto& r : training_.snapshot()) entries.emplace_back(training_progress{std::move(r)});
   if (auto ok = host_.journal->compact(entries); !ok) throw std::runtime_error(ok.error().text);
+  TROUPE_INVARIANT(host_.journal->size() == entries.size(),
+                   "a compacted journal has the snapshot alone");
   return entries.size();
 }
 

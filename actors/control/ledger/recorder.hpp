@@ -8,6 +8,7 @@
 
 #include "actors/control/ledger/ledger.hpp"
 #include "actors/control/ledger/training_history.hpp"
+#include "messages/base/invariant.hpp"
 #include "messages/wire/message.hpp"
 #include "runtime/world/host.hpp"
 
@@ -58,6 +59,8 @@ class recorder {
   /// Runs `act` once all that is recorded by now is durable, in order; now, if it is already.
   template <class F>
   void when_durable(F&& act) {
+    TROUPE_INVARIANT(!entries_.empty() || actions_.empty(),
+                     "nothing is held back once all is durable");
     if (entries_.empty())
       act();
     else
@@ -80,6 +83,7 @@ class recorder {
   std::uint64_t wall_ms() const;  // of the wall clock
 
  private:
+  void check_change(const journal_entry& e, const std::vector<job_id>& jobs) const;
   std::vector<job_id> jobs_of(const journal_entry& e) const;
   std::size_t rewrite_journal();
 

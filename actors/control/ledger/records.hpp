@@ -8,6 +8,7 @@
 #include "actors/control/ledger/shared_list.hpp"
 #include "actors/control/ledger/shared_value.hpp"
 #include "messages/domain/job_union.hpp"
+#include "messages/domain/memory.hpp"
 #include "messages/wire/client.hpp"
 #include "messages/wire/journal.hpp"
 
@@ -20,15 +21,14 @@ struct job_record {
   shared_value<job_spec> spec;
   job_state state = job_state::waiting;
   double submitted_s = 0, started_s = 0, ended_s = 0;
-  std::uint32_t attempts = 0, out_of_memory = 0;
-  // Attempts in a row that ended by a node's fault without progress; a decoder's progress is
-  // decoder_proof_s.
+  std::uint32_t attempts = 0;
+  memory_history history;
+  // Attempts in a row that ended by a node's fault without progress; what else is progress, says
+  // work_facts::proof_s.
   std::uint32_t losses = 0;
   std::uint32_t retried = 0;             // attempts in a row that the job failed (retries.hpp)
   std::optional<double> not_before_s{};  // of a waiting job: it is not started before
   std::optional<end_word> word{};        // why its last attempt, or the job, has ended
-  double memory_factor = 1;              // it needs at least this multiple of the predicted memory
-  double bytes_floor = 0;                // plans that need at most this do not suffice
   std::uint64_t iterations_done = 0;
   lease_id lease = 0;  // the present or last one
   // While the job waits after a lost lease: its parts, and which of them had succeeded.
@@ -46,23 +46,15 @@ struct job_record {
   bool suspended = false;                 // it gets no GPUs
   std::vector<std::uint64_t>
       suspensions;  // request numbers of the latest suspensions and resumptions
-  // The last attempt that ran out of memory: its GPUs, and the memory of the smallest. 0: none.
-  std::uint32_t tried_gpus = 0;
-  double tried_bytes = 0;
   // The first part that failed in the program's last attempt; its node is in `tries`.
   std::optional<std::uint32_t> failed_rank;
-  double ran_s = 0;                  // in all attempts that have ended
-  std::optional<job_union> members;  // of a union: a job of the controller's own
-  std::optional<job_id> in;          // the union that it runs in; its lease is that one's
-  bool alone = false;                // it ran out of memory in a union, and is not merged again
+  double ran_s = 0;                       // in all attempts that have ended
+  std::optional<job_union> members;       // of a union: a job of the controller's own
+  std::optional<job_id> in;               // the union that it runs in; its lease is that one's
   std::optional<elastic_record> elastic;  // of an elastic program that has had GPUs
 
   bool operator==(const job_record&) const = default;
 };
-
-/// A decoder that has run for so long had not failed at its start: the next failure or loss counts
-/// as the first.
-inline constexpr double decoder_proof_s = 60;
 
 /// A lease that still holds GPUs.
 struct lease_record {

@@ -8,13 +8,15 @@
 
 #include "messages/base/random.hpp"
 #include "messages/domain/serving.hpp"
+#include "messages/domain/work_kind.hpp"
 
 namespace troupe::actors {
 
 std::optional<retry_rule> retry_rule_of(const job_spec& spec) {
-  if (is_serving(spec)) return {};  // max_restarts limits what a decoder does, too
+  const auto work = facts_of(spec);
+  if (work.restarts_after_failure) return {};  // max_restarts limits what a decoder does, too
   if (spec.retries) return spec.retries;
-  if (is_elastic_program(spec)) return retry_rule{spec.elastic->retries, 0, 0, {}, {}};
+  if (work.elastic) return retry_rule{spec.elastic->retries, 0, 0, {}, {}};
   return {};
 }
 

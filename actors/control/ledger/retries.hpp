@@ -12,10 +12,6 @@
 
 namespace troupe::actors {
 
-/// A program that has run for so long has made progress, whether or not it reports any: the next
-/// loss of a node counts as the first.
-inline constexpr double program_proof_s = 600;
-
 /// `retries:`, or what `elastic:` means by its own; none: the job has failed with its attempt.
 std::optional<retry_rule> retry_rule_of(const job_spec& spec);
 /// For attempts that their node did not start, for no reason that it knows.

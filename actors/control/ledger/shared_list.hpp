@@ -40,12 +40,12 @@ class shared_list {
   bool empty() const { return !last_; }
   /// The list must not be empty.
   const T& back() const {
-    TROUPE_INVARIANT(last_ != nullptr);
+    TROUPE_INVARIANT(last_ != nullptr, "the last element is read of a list that has one");
     return last_->value;
   }
   void push_back(T value) { last_ = std::make_shared<link>(std::move(value), std::move(last_)); }
   void replace_back(T value) {
-    TROUPE_INVARIANT(last_ != nullptr);
+    TROUPE_INVARIANT(last_ != nullptr, "the last element is replaced in a list that has one");
     last_ = std::make_shared<link>(std::move(value), last_->before);
   }
   /// All elements, the first one first.

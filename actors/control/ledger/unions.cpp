@@ -7,7 +7,7 @@
 
 #include "messages/base/folds.hpp"
 #include "messages/base/refuse.hpp"
-#include "planners/titan/merge_candidates.hpp"
+#include "planners/cluster/unions.hpp"
 
 namespace troupe::actors {
 
@@ -24,7 +24,7 @@ std::vector<member_work> work_left(const std::vector<const job_record*>& members
 
 expected<void> may_run_as_one(const std::vector<const job_record*>& members, merge_kind kind) {
   const auto jobs = mapped(members, [](const job_record* j) {
-    return planners::merge_job_of(j->id, *j->spec, j->owner, j->alone);
+    return planners::merge_job_of(j->id, *j->spec, j->owner, j->history.alone);
   });
   for (std::size_t b = 0; b < jobs.size(); ++b) {
     if (jobs[b].kind != kind)
@@ -39,10 +39,13 @@ expected<void> may_run_as_one(const std::vector<const job_record*>& members, mer
 }
 
 job_union union_of(const std::vector<const job_record*>& members, merge_kind kind) {
+  TROUPE_INVARIANT(std::ranges::is_sorted(members, {}, &job_record::id),
+                   "the members of a union are in the order of their numbers");
   return {kind, mapped(members, [](const auto* j) { return j->id; }), work_left(members)};
 }
 
 job_spec spec_of_union(const std::vector<const job_record*>& members, merge_kind kind) {
+  TROUPE_INVARIANT(members.size() >= 2, "a union is made of two jobs at least");
   job_spec spec = *members.front()->spec;
   spec.name =
       fmt::format("{}", fmt::join(mapped(members, [](const auto* j) { return j->id; }), "+"));

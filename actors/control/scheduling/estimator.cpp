@@ -6,8 +6,10 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/codec/codec.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/policy/bound_warning.hpp"
 #include "planners/policy/placement.hpp"
 
@@ -21,12 +23,12 @@ constexpr double time_limit_s = 5;  // of the plans of one job, where time is no
 /// a job.
 std::string key_of(job_spec spec, bool by_request) {
   spec.name.clear();
-  if (!spec.command.empty()) spec.command = {"a program"};  // which one does not matter
+  if (facts_of(spec).has_processes) spec.command = {"a program"};  // which one does not matter
   spec.environment.clear();
   spec.working_directory.clear();
   spec.dataset_card.clear();
   spec.priority = 0;
-  if (!by_request && !has_exact_gpus(spec)) spec.gpus = 0, spec.gpu_type.clear();
+  if (!by_request && !facts_of(spec).exact_gpus) spec.gpus = 0, spec.gpu_type.clear();
   // Only with a deadline or budget do the plans depend on the amount of work.
   if (!spec.deadline_s && !spec.budget && !spec.slo_s) spec.iterations = 0;
   const auto bytes = encode(journal_entry{job_accepted{0, 0, 0, std::move(spec), {}}});
@@ -37,8 +39,8 @@ std::string key_of(job_spec spec, bool by_request) {
 std::uint64_t effort_of(const job_spec& spec) {
   const auto& m = spec.model;
   const std::uint64_t parts = m.operators.empty() ? m.layers : m.operators.size();
-  return planners::is_pipeline_job(spec) ? 1000 + parts * std::max(1u, spec.pipeline.stages)
-                                         : parts / 1000;
+  return facts_of(spec).pipelines ? 1000 + parts * std::max(1u, spec.pipeline.stages)
+                                  : parts / 1000;
 }
 
 }  // namespace
@@ -52,6 +54,7 @@ void estimator_state::on(const plans_request& w) {
 
 /// One job for each message, so that requests that arrive meanwhile are sorted in.
 void estimator_state::on(const tick&) {
+  TROUPE_INVARIANT(!queue_.empty(), "the estimator is called while a job is to be planned");
   const auto next = queue_.extract(queue_.begin());
   self_->send(next.mapped().reply_to, plans_for(next.mapped()));
   if (!queue_.empty()) self_->send(estimator_actor{self_}, tick{});
@@ -80,7 +83,7 @@ plans_reply estimator_state::plans_for(const plans_request& w) {
   // table is full.
   auto [it, is_new] =
       known_.try_emplace(fmt::format("{} {} {}", present.version, w.memory_factor,
-                                     key_of(*w.spec, options_.policy->plans_by_request())));
+                                     key_of(*w.spec, options_.policy->traits().plans_by_request)));
   bool late = false;
   if (is_new) {
     it->second.cluster = present.version;
@@ -102,6 +105,10 @@ plans_reply estimator_state::plans_for(const plans_request& w) {
         std::make_shared<const std::vector<plan>>(plans ? std::move(*plans) : std::vector<plan>{});
   }
   auto result = it->second;
+  TROUPE_INVARIANT(result.plans && result.cluster == present.version,
+                   "known plans are for the present cluster");
+  TROUPE_INVARIANT(result.memory_factor == w.memory_factor,
+                   "known plans have the memory that was asked for");
   result.job = w.job;
   if (late) known_.erase(it);  // an attempt with less load may finish in time
   return result;

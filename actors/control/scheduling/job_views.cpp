@@ -5,6 +5,8 @@
 #include "actors/control/ledger/elastic_attempts.hpp"
 #include "actors/control/ledger/unions.hpp"
 #include "messages/base/find_in.hpp"
+#include "messages/base/invariant.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/plans/shortage.hpp"
 #include "planners/policy/elastic_jobs.hpp"
 #include "planners/policy/placement.hpp"
@@ -42,13 +44,8 @@ planners::job_view view_of(const cluster& c, const job_record& j, const ledger& 
   v.training = planners::runs_as_pipelines(*j.spec, v.plans.get());
   v.iterations_done = j.iterations_done;
   v.attempts = j.attempts;
-  v.out_of_memory = j.out_of_memory;
-  v.bytes_floor = j.bytes_floor;
-  v.memory_factor = j.memory_factor;
-  v.tried_gpus = j.tried_gpus;
-  v.tried_bytes = j.tried_bytes;
+  v.history = j.history;
   v.owner = j.owner;
-  v.alone = j.alone;
   if (j.attempts > 0) {
     v.rows = j.how.rows;
     v.data_parallel = j.how.data_parallel;
@@ -56,6 +53,7 @@ planners::job_view view_of(const cluster& c, const job_record& j, const ledger& 
   const auto* reported = find_in(progress, j.id);
   v.elastic = record_by_now(book, j, reported);
   if (const auto* l = book.lease_of(j)) {
+    TROUPE_INVARIANT(!j.where.empty(), "a job that runs is shown with its GPUs");
     v.started_s = l->granted.at_s;
     v.how = j.how;
     v.where = j.where;
@@ -84,7 +82,7 @@ reason why_immovable(const ledger& book, job_id job) {
             fmt::format("job {} is {}; only jobs that run by themselves can be "
                         "moved",
                         job, merged_with_text(book, *j))};
-  if (j->state == job_state::running && !planners::is_pipeline_job(*j->spec))
+  if (j->state == job_state::running && !facts_of(*j->spec).pipelines)
     return {reason::kind::invalid,
             fmt::format("job {} is neither a training nor an elastic program; only these can be "
                         "moved",

@@ -19,6 +19,7 @@ std::vector<planners::decision> pending_starts::possible(const cluster& c,
   for (const auto& [job, d] : starts_) {
     if (!std::ranges::all_of(d.where, is_free)) continue;
     if (!planners::fits(c, *left, d.how, d.where)) continue;
+    TROUPE_INVARIANT(d.job == job, "a start that waits is found by its job");
     out.push_back(d);
     left.take(d.where);
   }
@@ -32,7 +33,8 @@ std::vector<job_id> pending_starts::hopeless(const planners::idle_index& idle,
   std::vector<job_id> out;
   for (const auto& [job, d] : starts_)
     if (std::ranges::any_of(d.where, [&](const node_share& share) {
-          TROUPE_INVARIANT(share.node < freed.size());
+          TROUPE_INVARIANT(share.node < freed.size(),
+                           "a start that waits is for nodes of the present cluster");
           return idle.idle(share.node) + freed[share.node] < share.gpus;
         }))
       out.push_back(job);

@@ -17,7 +17,8 @@ namespace troupe::actors {
 class pending_starts {
  public:
   void add(planners::decision start) {
-    TROUPE_INVARIANT(start.what == planners::decision::kind::start && !start.where.empty());
+    TROUPE_INVARIANT(start.what == planners::decision::kind::start && !start.where.empty(),
+                     "a start that waits names its GPUs");
     starts_[start.job] = std::move(start);
   }
   void remove(job_id job) { starts_.erase(job); }

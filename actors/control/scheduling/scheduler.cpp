@@ -13,8 +13,7 @@
 #include "actors/control/scheduling/slow_decisions.hpp"
 #include "actors/protocol/messenger.hpp"
 #include "messages/base/find_in.hpp"
-#include "planners/policy/elastic_jobs.hpp"
-#include "planners/policy/move.hpp"
+#include "messages/base/invariant.hpp"
 #include "planners/policy/placement.hpp"
 #include "runtime/host/stopwatch.hpp"
 
@@ -33,7 +32,7 @@ void scheduler_state::start(scheduler_actor::pointer self, runtime::host h,
   // A node reports within a heartbeat of noticing the new controller; after three, or when leases
   // would expire, the nodes that are still missing are taken for absent.
   send_later(self_, std::min(3 * how.heartbeat_s, how.lease_s), startup_over{});
-  if (options_.policy->round_s() > 0) self_->send(scheduler_actor{self_}, tick{});
+  if (options_.policy->traits().round_s > 0) self_->send(scheduler_actor{self_}, tick{});
 }
 
 // -- the state of the cluster
@@ -45,6 +44,12 @@ void scheduler_state::on(const state_changed& m) {
     // Only the jobs that have changed are looked at: with 10,000 jobs a state comes many times a
     // second.
     const auto before = std::exchange(state_, m.now);
+    TROUPE_INVARIANT(before->book.epoch() <= state_->book.epoch(),
+                     "a published state is of the same epoch or a later one");
+    TROUPE_INVARIANT(before->book.next_lease() <= state_->book.next_lease(),
+                     "published states arrive in their order");
+    TROUPE_INVARIANT(before->book.latest_s() <= state_->book.latest_s(),
+                     "the time of published states does not fall");
     for (const auto id : m.jobs) on_job_changed(id, before->book.job(id));
     const bool same_nodes = before->nodes_present == state_->nodes_present &&
                             before->book.drained() == state_->book.drained();
@@ -59,6 +64,8 @@ void scheduler_state::on(const state_changed& m) {
 }
 
 void scheduler_state::list_unusable() {
+  TROUPE_INVARIANT(state_->nodes_present->size() == cluster().nodes.size(),
+                   "a published state says of each node whether it is present");
   unusable_.clear();
   for (node_index n = 0; n < state_->nodes_present->size(); ++n)
     if (!(*state_->nodes_present)[n])
@@ -109,7 +116,7 @@ void scheduler_state::on_job_changed(job_id id, const job_record* before) {
 
 void scheduler_state::on(const plans_reply& p) {
   const auto* j = book().job(p.job);
-  if (!j || is_final(j->state) || p.memory_factor != j->memory_factor) return;
+  if (!j || is_final(j->state) || p.memory_factor != j->history.factor) return;
   // The estimator plans for the cluster that it knows. Its plans are for another one, so it is
   // asked again.
   if (p.cluster != cluster().version) {  // it was asked just before the cluster changed
@@ -118,6 +125,7 @@ void scheduler_state::on(const plans_reply& p) {
   }
   // Once for each job: a job that is planned again for its memory has not arrived again.
   if (!plans_.contains(p.job)) remember_arrival(*j, p);
+  TROUPE_INVARIANT(p.plans, "an estimate has a list of plans, if only an empty one");
   plans_[p.job] = p;
   wanted_.erase(p.job);
   if (status_) self_->send(status_, p);  // before the orchestrator answers the submitter
@@ -142,9 +150,9 @@ void scheduler_state::on(const job_progress& p) {
 
 /// At most one request for each job and memory factor is under way.
 void scheduler_state::want_plans(const job_record& j) {
-  if (auto it = wanted_.find(j.id); it != wanted_.end() && it->second == j.memory_factor) return;
-  wanted_[j.id] = j.memory_factor;
-  self_->send(estimator_, plans_request{j.id, j.spec, j.memory_factor, scheduler_actor{self_}});
+  if (auto it = wanted_.find(j.id); it != wanted_.end() && it->second == j.history.factor) return;
+  wanted_[j.id] = j.history.factor;
+  self_->send(estimator_, plans_request{j.id, j.spec, j.history.factor, scheduler_actor{self_}});
 }
 
 /// A union is never planned: what it runs was decided for its members.
@@ -165,7 +173,7 @@ void scheduler_state::update_union(const job_record& j) {
 void scheduler_state::update_views(const job_record& j) {
   // Policies do not see a job without plans.
   const auto* plans = find_in(plans_, j.id);
-  const bool known = plans && plans->memory_factor == j.memory_factor;
+  const bool known = plans && plans->memory_factor == j.history.factor;
   if (!known && !is_final(j.state)) want_plans(j);
   const bool held = j.suspended || waits_for_retry(j);
   if (j.state == job_state::running || is_final(j.state) || held) pending_.remove(j.id);
@@ -204,7 +212,7 @@ void scheduler_state::update_views(const job_record& j) {
 /// All other changes are decided at once, and new jobs with them. The first of several determines
 /// when, since an earlier call replaces a later one.
 void scheduler_state::job_arrived() {
-  if (options_.gather_s <= 0 || options_.policy->round_s() > 0) return something_changed();
+  if (options_.gather_s <= 0 || options_.policy->traits().round_s > 0) return something_changed();
   changed_s_ = host_.clock->now_s();
   decide_again_in(options_.gather_s);
 }
@@ -237,7 +245,7 @@ void scheduler_state::on(const decide_now&) {
   // Starts that were decided earlier come first, since their GPUs are reserved, then what users ask
   // for; the policy decides on what they leave.
   if (start_pending() || make_moves()) return decide_soon();  // then decide again
-  if (options_.policy->round_s() == 0) begin_round();
+  if (options_.policy->traits().round_s == 0) begin_round();
 }
 
 void scheduler_state::begin_round() {
@@ -247,6 +255,7 @@ void scheduler_state::begin_round() {
   }
   const auto s = policy_snapshot();
   if (in_flight_ || (s.waiting.empty() && s.running.empty())) return;
+  notes_.clear();
   const runtime::stopwatch watch;
   const double began_s = host_.clock->now_s();
   auto decisions = ask_policy(s);
@@ -262,12 +271,12 @@ void scheduler_state::begin_round() {
 std::vector<planners::decision> scheduler_state::ask_policy(const planners::snapshot& s) {
   try {
     auto decisions = options_.policy->decide(s, host_.random);
-    if (options_.policy->round_s() == 0) decide_again_in(options_.policy->decide_again_s(s));
+    if (options_.policy->traits().round_s == 0) decide_again_in(options_.policy->decide_again_s(s));
     faults_.on_decided();
     return decisions;
   } catch (const std::exception& e) {
     faults_.on_fault(e.what(), host_.clock->now_s());
-    if (options_.policy->round_s() == 0) decide_again_in(10);
+    if (options_.policy->traits().round_s == 0) decide_again_in(10);
     return {};
   }
 }
@@ -287,6 +296,7 @@ void scheduler_state::count(const std::vector<planners::decision>& decisions, do
 
 void scheduler_state::propose(std::vector<planners::decision> decisions) {
   if (decisions.empty()) return;
+  TROUPE_INVARIANT(!in_flight_, "one proposal is under way at a time");
   proposal p;
   p.number = ++proposals_;
   placements_proposed shown;
@@ -316,8 +326,11 @@ void scheduler_state::propose(std::vector<planners::decision> decisions) {
       for (const auto member : d.with) shown.notes[member] = note;
       shown.notes[d.job] = std::move(note);
     }
-    for (const auto& share : d.where)
+    for (const auto& share : d.where) {
+      TROUPE_INVARIANT(share.node < now.idle.size(),
+                       "a decision names nodes of the cluster that it was made for");
       now.idle[share.node] -= std::min(now.idle[share.node], share.gpus);
+    }
   }
   p.decisions = std::move(decisions);
   // Until proposal_result. The orchestrator answers every proposal, or ends, and this actor with
@@ -328,6 +341,8 @@ void scheduler_state::propose(std::vector<planners::decision> decisions) {
 }
 
 void scheduler_state::on(const proposal_result& s) {
+  TROUPE_INVARIANT(in_flight_ && s.number == proposals_,
+                   "a result is of the proposal that is under way");
   in_flight_ = false;
   counts_.refused += s.refused.size();
   if (!s.refused.empty()) show_counts();
@@ -346,6 +361,7 @@ void scheduler_state::on(const proposal_result& s) {
     if (!moves && refused->second.code != reason::kind::insufficient &&
         refused->second.code != reason::kind::stale)
       continue;
+    TROUPE_INVARIANT(d.with.empty(), "a start that waits for its GPUs is of one job");
     auto start = d;
     start.what = kind::start;
     pending_.add(std::move(start));
@@ -365,9 +381,14 @@ void scheduler_state::withdraw_hopeless() {
   if (pending_.empty()) return;
   const auto& present = *state_->nodes_present;
   std::vector<std::uint32_t> freed(present.size());
-  for (const auto id : stopping_)
-    for (const auto& share : book().job(id)->where)
+  for (const auto id : stopping_) {
+    TROUPE_INVARIANT(book().job(id), "a job that is stopping is known");
+    for (const auto& share : book().job(id)->where) {
+      TROUPE_INVARIANT(share.node < freed.size(),
+                       "the GPUs that are released are on nodes of the cluster");
       if (present[share.node]) freed[share.node] += share.gpus;
+    }
+  }
   for (const auto id : pending_.hopeless(*state_->idle, freed)) withdraw(id);
 }
 
@@ -382,76 +403,6 @@ bool scheduler_state::start_pending() {
   if (starts.empty()) return false;
   propose(std::move(starts));
   return true;
-}
-
-// -- moves requested by users
-
-/// Clients repeat requests until they are answered: one that was answered gets the same answer, one
-/// that is under way waits for its own.
-void scheduler_state::on(const move_request& w) {
-  if (const auto done = std::ranges::find(move_replies_, w.move.request, &move_reply::request);
-      done != move_replies_.end()) {
-    send_message(host_, w.from, *done);
-    return;
-  }
-  const auto same = [&](const move_request& other) { return other.move.request == w.move.request; };
-  if (std::ranges::any_of(move_requests_, same)) return;
-  if (const auto* proposed = find_in(proposed_moves_, w.move.job); proposed && same(*proposed))
-    return;
-  move_requests_.push_back(w);
-  something_changed();
-}
-
-/// Not journaled: a repetition after a restart of the controller moves the job again, which is
-/// harmless.
-void scheduler_state::reply_to_move(const move_request& w, expected<planners::decision> made) {
-  constexpr std::size_t kept = 64;
-  move_reply result{w.move.request, made.has_value(), {}, {}, {}};
-  if (made)
-    result.how = made->how, result.where = made->where;
-  else
-    result.why = made.error();
-  move_replies_.push_back(result);
-  if (move_replies_.size() > kept) move_replies_.pop_front();
-  send_message(host_, w.from, result);
-}
-
-/// Proposes the requested moves; false: there is none to propose.
-bool scheduler_state::make_moves() {
-  if (move_requests_.empty()) return false;
-  std::vector<planners::decision> moves;
-  auto rest = pending_.rest(*state_->idle, not_kept_);
-  for (auto& w : std::exchange(move_requests_, {})) {
-    const auto& m = w.move;
-    const auto* running = find_in(running_, m.job);
-    const bool elastic = running && is_elastic_program(*running->spec);
-    if (!running || !(running->training || elastic) || proposed_moves_.contains(m.job)) {
-      reply_to_move(w, refuse(why_immovable(book(), m.job)));
-      continue;
-    }
-    const planners::move_wish wish{m.stages,   m.data_parallel, m.tensor_parallel,
-                                   m.gpu_type, m.nodes,         m.gpus.value_or(0)};
-    auto to = elastic ? planners::plan_program_move(cluster(), rest, *running, wish)
-                      : planners::plan_move(cluster(), rest, *running, wish);
-    if (!to) {
-      reply_to_move(w, refuse(to.error()));
-      continue;
-    }
-    // Two moves in one proposal must not get the same GPUs.
-    for (const auto& share : to->where)
-      rest.set_idle(share.node,
-                    rest.idle(share.node) - std::min(rest.idle(share.node), share.gpus));
-    moves.push_back({planners::decision::kind::move,
-                     m.job,
-                     std::move(to->how),
-                     std::move(to->where),
-                     {reason::kind::refused, fmt::format("moved here by {}", w.by)},
-                     m.grace_s});
-    proposed_moves_.emplace(m.job, std::move(w));
-  }
-  const bool any = !moves.empty();
-  propose(std::move(moves));
-  return any;
 }
 
 // -- what others want to know
@@ -473,7 +424,7 @@ policy_view scheduler_state::on(const why_waiting& m) {
   const auto now = policy_snapshot();
   policy_view result{{}, std::make_shared<const planners::idle_index>(now.idle)};
   const auto* known = find_in(plans_, m.job);
-  const bool planned = known && known->memory_factor == j->memory_factor;
+  const bool planned = known && known->memory_factor == j->history.factor;
   if (j->state != job_state::waiting || j->suspended || starting_ || !planned) return result;
   result.why_waiting = faults_.sentence();
   if (result.why_waiting.empty())

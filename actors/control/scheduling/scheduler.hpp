@@ -75,6 +75,7 @@ class scheduler_state {
   /// Now, among the times of the published state.
   double journal_time_s() const { return host_.clock->now_s() + state_->journal_ahead_s; }
   planners::snapshot policy_snapshot();
+  void check_views() const;
   bool placing() const { return state_ && !starting_; }
   void show_counts();
 
@@ -89,6 +90,7 @@ class scheduler_state {
       not_kept_;  // idle GPUs without reserved ones, if any are reserved
   planners::job_views waiting_, running_, unions_;
   std::optional<planners::kept_gpus> kept_;  // by the last decisions, for a job that waits
+  planners::wait_notes notes_;               // of those
   std::vector<planners::unusable_node> unusable_;
   std::vector<planners::recent_arrival> arrivals_;  // the latest, oldest first
   double changed_s_ = 0;                 // when a policy was last given a reason to decide

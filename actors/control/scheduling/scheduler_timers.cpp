@@ -3,6 +3,8 @@
 
 #include "actors/control/scheduling/scheduler.hpp"
 #include "messages/base/find_in.hpp"
+#include "messages/base/invariant.hpp"
+#include "messages/domain/work_kind.hpp"
 
 // The scheduler's parts about time, which are its rounds and jobs that wait before their next
 // attempt, and about what a policy is shown.
@@ -20,7 +22,7 @@ void scheduler_state::decide_again_in(double seconds) {
 }
 
 void scheduler_state::on(const tick&) {
-  const double round_s = options_.policy->round_s();
+  const double round_s = options_.policy->traits().round_s;
   if (round_s == 0) {
     if (again_at_s_ && *again_at_s_ <= host_.clock->now_s() + timer_rounding_s) again_at_s_.reset();
     return decide_soon();
@@ -71,7 +73,7 @@ void scheduler_state::note_kind(job_id id) {
   };
   const auto is_other = [&](const planners::job_views& views) {
     const auto* v = find_in(views, id);
-    return v && (is_program(*v->spec) || is_serving(*v->spec) || !is_placed(*v));
+    return v && (facts_of(*v->spec).has_own_rules || !is_placed(*v));
   };
   if (is_other(waiting_) || is_other(running_) || is_other(moving_))
     not_plain_.insert(id);
@@ -88,7 +90,27 @@ planners::snapshot scheduler_state::policy_snapshot() {
   s.arrivals = arrivals_;
   s.shared_cluster = state_->cluster;
   s.all_plain = not_plain_.empty();
+  s.notes = options_.explains ? &notes_ : nullptr;
+  if (checks_slow_invariants()) check_views();
   return s;
+}
+
+/// A policy is shown what the ledger says.
+void scheduler_state::check_views() const {
+  const auto has_state = [&](const planners::job_views& views, job_state s) {
+    return std::ranges::all_of(views, [&](const auto& v) {
+      const auto* j = book().job(v.first);
+      return j && j->state == s && v.second.id == v.first;
+    });
+  };
+  TROUPE_INVARIANT(has_state(waiting_, job_state::waiting), "a job that policies place waits");
+  TROUPE_INVARIANT(has_state(running_, job_state::running), "a job that policies may stop runs");
+  TROUPE_INVARIANT(has_state(unions_, job_state::running), "a union that policies see runs");
+  for (const auto& [id, v] : moving_) {
+    TROUPE_INVARIANT(pending_.find(id), "a job that policies see moving has GPUs reserved");
+    TROUPE_INVARIANT(!waiting_.contains(id) && !running_.contains(id),
+                     "a job with reserved GPUs is neither placed nor stopped by policies");
+  }
 }
 
 void scheduler_state::remember_arrival(const job_record& j, const plans_reply& p) {

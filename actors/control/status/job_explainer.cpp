@@ -13,6 +13,7 @@
 #include "actors/control/status/merge_explainer.hpp"
 #include "actors/protocol/permissions.hpp"
 #include "messages/base/find_in.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/devices/guesses.hpp"
@@ -153,10 +154,11 @@ job_status job_explainer::status_of(const job_record& j) {
   else
     s.where = j.where;
   s.iterations_done = j.iterations_done;
-  s.predicted_bytes = has_known_memory(*j.spec) ? j.predicted_bytes : 0;
-  if (!has_known_memory(*j.spec)) s.how.bytes_per_gpu = 0;
+  const auto work = facts_of(*j.spec);
+  s.predicted_bytes = work.has_known_memory ? j.predicted_bytes : 0;
+  if (!work.has_known_memory) s.how.bytes_per_gpu = 0;
   s.peak_bytes = j.peak_bytes;
-  if (j.out_of_memory > 0) s.out_of_memory = j.out_of_memory;
+  if (j.history.out_of_memory > 0) s.out_of_memory = j.history.out_of_memory;
   add_ends(s, j, s_.state.book, s_.now_s);
   s.detail = detail_of(j, j.detail);
   s.owner = j.owner;
@@ -180,8 +182,7 @@ job_status job_explainer::status_of(const job_record& j) {
   if (l && l->granted.after && book.lease(*l->granted.after)) s.follows = l->granted.after;
   add_progress(s, runs, l, find_in(s_.progress, runs.id), s_.now_s);
   if (of_union) to_member_progress(s, j, *of_union);
-  if (is_elastic_program(*j.spec))
-    s.elastic = elastic_status_of(s_.cluster, book, j, find_in(s_.progress, j.id));
+  if (work.elastic) s.elastic = elastic_status_of(s_.cluster, book, j, find_in(s_.progress, j.id));
   return s;
 }
 
@@ -195,7 +196,7 @@ std::string job_explainer::detail_of(const job_record& j, const std::string& det
 std::vector<std::uint32_t> job_explainer::ended_ranks(const job_record& j) const {
   std::vector<std::uint32_t> ranks;
   const auto* l = s_.state.book.lease_of(j);
-  if (!l || j.state != job_state::running || !is_program(*j.spec)) return ranks;
+  if (!l || j.state != job_state::running || !facts_of(*j.spec).has_processes) return ranks;
   for (std::uint32_t part = 0; part < l->ended.size(); ++part)
     if (l->ended[part]) ranks.push_back(part);
   return ranks;
@@ -215,7 +216,7 @@ std::string job_explainer::ended_text(const job_record& j) const {
 /// Null: they are being computed.
 const plans_reply* job_explainer::plans_of(const job_record& j) const {
   const auto* made = find_in(s_.plans, j.id);
-  return made && made->memory_factor == j.memory_factor ? made : nullptr;
+  return made && made->memory_factor == j.history.factor ? made : nullptr;
 }
 
 /// One word for lists, where asking the policy for each of 10,000 jobs would take seconds.
@@ -226,13 +227,14 @@ std::string job_explainer::waiting_reason(const job_record& j) {
   if (!made) return "planning";
   if (s_.starting) return "nodes to report";
   if (!made->plans || made->plans->empty()) return "no feasible plan";
-  if (is_serving(*j.spec)) return "resources";  // it would go before all others
-  const bool by_number = s_.policy.starts_requested_number() && !planners::is_pipeline_job(*j.spec);
+  const auto work = facts_of(*j.spec);
+  if (!work.has_end) return "resources";  // it would go before all others
+  const bool by_number = s_.policy.traits().starts_requested_number && !work.pipelines;
   const auto wanted =
       by_number ? std::min(j.spec->gpus, j.spec->max_gpus.value_or(j.spec->gpus)) : 0;
   const auto can_serve = [&](const planners::idle_index& idle) {
     return std::ranges::any_of(*made->plans, [&](const plan& p) {
-      return p.gpus() >= wanted && p.bytes_per_gpu > j.bytes_floor &&
+      return p.gpus() >= wanted && p.bytes_per_gpu > j.history.bytes_floor &&
              planners::has_room(s_.cluster, idle, *j.spec, p);
     });
   };
@@ -244,10 +246,11 @@ std::string job_explainer::waiting_reason(const job_record& j) {
     return can_serve(rest) ? "priority" : "reservation";
   };
   // Jobs with the same plans may have the same GPUs.
-  const auto [known, is_new] = word_for_.try_emplace({made->plans.get(), j.bytes_floor}, "");
+  const auto [known, is_new] =
+      word_for_.try_emplace({made->plans.get(), j.history.bytes_floor}, "");
   if (is_new) known->second = word();
   if (known->second != std::string_view{"priority"} || !is_only_waiting_job()) return known->second;
-  return s_.policy.round_s() > 0 ? "next round" : "resources";
+  return s_.policy.traits().round_s > 0 ? "next round" : "resources";
 }
 
 /// Nobody comes before the only one that waits.
@@ -290,7 +293,7 @@ explanation job_explainer::explain(job_id id, const policy_view& by_policy) {
   if (auto guesses = guesses_of(*j); !guesses.empty()) reply.guesses = std::move(guesses);
   reply.merge = merge_view_of(s_.state.book, *j, s_.policy, s_.plans);
   if (const auto* l = s_.state.book.lease_of(*j)) reply.follows = l->granted.after;
-  if (!has_known_memory(*j->spec))
+  if (!facts_of(*j->spec).has_known_memory)
     for (auto& m : reply.memory) m.predicted_bytes = 0;
   return reply;
 }
@@ -318,8 +321,8 @@ std::vector<std::string> job_explainer::placement_of(const job_record& j) const 
   const bool placed = !j.where.empty() && !is_final(j.state) && j.state != job_state::waiting;
   if (!note || !placed) return out;
   if (!note->why.empty()) out.push_back(note->why);
-  const bool has_rule =
-      s_.policy.name() == "frenzy" && !planners::is_pipeline_job(*j.spec) && !is_serving(*j.spec);
+  const auto work = facts_of(*j.spec);
+  const bool has_rule = s_.policy.traits().best_fit && !work.pipelines && work.has_end;
   const auto* l = s_.state.book.lease_of(j);
   auto why = explain_nodes(s_.cluster, *j.spec, j.how, j.where, *note, has_rule,
                            l ? l->granted.after : std::nullopt);
@@ -329,7 +332,7 @@ std::vector<std::string> job_explainer::placement_of(const job_record& j) const 
 
 std::string job_explainer::summary_of_waiting(const job_record& j,
                                               const policy_view& by_policy) const {
-  if (j.suspended && is_serving(*j.spec))
+  if (j.suspended && !facts_of(*j.spec).has_end)
     return fmt::format("suspended; `troupe resume {}` resumes it", j.id);
   const auto last = last_iteration(*j.spec, find_in(s_.progress, j.id));
   if (j.suspended)
@@ -362,10 +365,10 @@ std::string job_explainer::summary_of(const job_record& j, const policy_view& by
     case job_state::waiting:
       return summary_of_waiting(j, by_policy);
     case job_state::running:
-      if (is_serving(*j.spec))
+      if (!facts_of(*j.spec).has_end)
         return fmt::format("serving '{}' on GPUs {}, predicted {:.2f} GB",
                            j.spec->serve->model.name, where, j.predicted_bytes / bytes_per_gb);
-      if (!has_known_memory(*j.spec))
+      if (!facts_of(*j.spec).has_known_memory)
         return fmt::format("running on GPUs {} with {}{}", where, how, also);
       return fmt::format("running on GPUs {} with {}, predicted {:.2f} GB per GPU{}", where, how,
                          j.predicted_bytes / bytes_per_gb, also);
@@ -416,6 +419,7 @@ std::vector<considered_plan> job_explainer::plans_considered(const job_record& j
   const auto& plans = *made->plans;
   const auto chosen = chosen_plan(s_.cluster, j, plans);
   const auto unit = planners::worth_name(spec);
+  const bool known_memory = facts_of(spec).has_known_memory;
   // A policy that says why it chose a plan has a rule of its own; others take the first that fits.
   // For an ended job, or after a controller's restart, the GPUs that were idle then are unknown.
   const auto* note = find_in(s_.notes, j.id);
@@ -428,27 +432,27 @@ std::vector<considered_plan> job_explainer::plans_considered(const job_record& j
     return then && planners::has_room(s_.cluster, *then, spec, p);
   };
   const bool best = std::ranges::none_of(plans, [&](const plan& p) {
-    return p.bytes_per_gpu > j.bytes_floor && planners::plan_worth(spec, p) > chosen_worth &&
-           had_room(p);
+    return p.bytes_per_gpu > j.history.bytes_floor &&
+           planners::plan_worth(spec, p) > chosen_worth && had_room(p);
   });
   for (std::size_t i = 0; i < plans.size(); ++i) {
     const auto& p = plans[i];
     considered_plan considered{p, i == chosen, {}, planners::plan_worth(spec, p)};
     for (const auto g : p.gpu_types) considered.gpu_types.push_back(s_.cluster.gpus[g].name);
-    const auto memory = has_known_memory(spec) ? fmt::format(" with more than {:.2f} GB",
-                                                             p.bytes_per_gpu / bytes_per_gb)
-                                               : std::string{};
+    const auto memory =
+        known_memory ? fmt::format(" with more than {:.2f} GB", p.bytes_per_gpu / bytes_per_gb)
+                     : std::string{};
     const auto gpus = fmt::format("{} GPU{}{}", p.gpus(), p.gpus() == 1 ? "" : "s", memory);
-    if (!has_known_memory(spec)) considered.what.bytes_per_gpu = 0;
+    if (!known_memory) considered.what.bytes_per_gpu = 0;
     if (considered.chosen) {
       considered.verdict =
           !known     ? "chosen"
           : own_rule ? "chosen: " + note->why
           : best ? fmt::format("chosen: best by {} among the plans that fit the idle GPUs", unit)
                  : fmt::format("chosen by {}", s_.policy.name());
-    } else if (placed && p.bytes_per_gpu <= j.bytes_floor) {
+    } else if (placed && p.bytes_per_gpu <= j.history.bytes_floor) {
       considered.verdict = fmt::format("ran out of memory at {:.2f} GB per GPU earlier",
-                                       j.bytes_floor / bytes_per_gb);
+                                       j.history.bytes_floor / bytes_per_gb);
     } else if (placed && (!known || own_rule || considered.metric <= chosen_worth || had_room(p))) {
       considered.verdict = fmt::format("{:.4g} {}; the chosen plan has {:.4g}", considered.metric,
                                        unit, chosen_worth);
@@ -463,7 +467,7 @@ std::vector<considered_plan> job_explainer::plans_considered(const job_record& j
       planners::job_view view;
       view.spec = j.spec;
       view.plans = made->plans;
-      view.bytes_floor = j.bytes_floor;
+      view.history.bytes_floor = j.history.bytes_floor;
       considered.verdict = fmt::format("needs {}{}{}; {} {} idle", gpus, guests_part(spec),
                                        planners::scatter_text(s_.cluster, may_have, view, p), idle,
                                        idle == 1 ? "is" : "are");

@@ -8,8 +8,7 @@
 #include "actors/control/ledger/unions.hpp"
 #include "messages/base/find_in.hpp"
 #include "messages/base/folds.hpp"
-#include "planners/titan/merge_candidates.hpp"
-#include "planners/titan/titan.hpp"
+#include "planners/cluster/unions.hpp"
 
 namespace troupe::actors {
 
@@ -27,7 +26,7 @@ double duration_s(const job_record& j, const known_plans& plans) {
 }
 
 planners::merge_job merge_job_of(const job_record& j, const known_plans& plans) {
-  auto m = planners::merge_job_of(j.id, *j.spec, j.owner, j.alone);
+  auto m = planners::merge_job_of(j.id, *j.spec, j.owner, j.history.alone);
   m.duration_s = duration_s(j, plans);
   return m;
 }
@@ -36,7 +35,7 @@ merge_view view_of_pair(planners::merge_job a, planners::merge_job b,
                         const planners::merge_rules& rules) {
   merge_view v{to_string(a.kind), {b.id}, planners::similarity_of(a.card, b.card), {}, {}};
   if (a.duration_s > 0 && b.duration_s > 0)
-    v.duration_ratio = std::max(a.duration_s, b.duration_s) / std::min(a.duration_s, b.duration_s);
+    v.duration_ratio = planners::ratio_of(a, b);
   else
     a.duration_s = b.duration_s = 1;  // the rule needs some; that for durations does not apply
   v.why_not = planners::why_not_merged(a, b, rules);
@@ -82,9 +81,9 @@ merge_view closest_of_waiting(const ledger& book, const job_record& j,
 std::optional<merge_view> merge_view_of(const ledger& book, const job_record& j,
                                         const planners::policy& policy, const known_plans& plans) {
   if (j.in) return view_of_member(book, j, plans);
-  const auto titan = planners::titan_variant(policy.name());
-  if (!titan || !titan->merges || j.state != job_state::waiting || j.suspended) return {};
-  return closest_of_waiting(book, j, titan->merging, plans);
+  const auto rules = policy.traits().merges;
+  if (!rules || j.state != job_state::waiting || j.suspended) return {};
+  return closest_of_waiting(book, j, *rules, plans);
 }
 
 }  // namespace troupe::actors

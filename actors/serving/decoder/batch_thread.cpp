@@ -75,7 +75,7 @@ batch_thread::~batch_thread() {
 void batch_thread::post(std::function<void()> what) {
   {
     const std::lock_guard hold{mutex_};
-    TROUPE_INVARIANT(!next_);
+    TROUPE_INVARIANT(!next_, "one call to the device is under way at a time");
     next_ = std::move(what);
   }
   wake_.notify_one();

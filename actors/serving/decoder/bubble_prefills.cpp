@@ -28,7 +28,8 @@ void bubble_prefills::start(messenger m, shared_cluster c, std::string model, le
 }
 
 std::uint64_t bubble_prefills::begin(prompt p, const decoder_model& m) {
-  TROUPE_INVARIANT(p.body.empty() || p.body.bytes().size() == sizeof(std::uint32_t) * p.tokens);
+  TROUPE_INVARIANT(p.body.empty() || p.body.bytes().size() == sizeof(std::uint32_t) * p.tokens,
+                   "a prompt's body has four bytes for each of its tokens");
   const auto number = ++numbers_;
   const cache_shape shape{m.layers, gpu::pages_for(p.tokens), m.page_bytes, m.hidden_bytes,
                           m.simulated};

@@ -56,6 +56,8 @@ void cache_assembly::cover(const prefill_block& b) {
   for (std::uint32_t l = b.first_layer; l < b.first_layer + b.layers; ++l)
     for (std::uint32_t p = b.first; p < b.first + b.count; ++p) {
       const auto cell = std::size_t{l} * shape_.pages + p;
+      TROUPE_INVARIANT(cell < covered_.size(), "a block's pages are ones of its prompt's cache");
+      TROUPE_INVARIANT(covered_[cell] || missing_ > 0, "a page is missing until it has come");
       if (covered_[cell])
         broken_ = {reason::kind::malformed,
                    fmt::format("page {} of layer {} was received twice", p, l)};
@@ -102,7 +104,7 @@ bool cache_assembly::whole() const {
 }
 
 const payload& cache_assembly::last_hidden() const {
-  TROUPE_INVARIANT(whole());
+  TROUPE_INVARIANT(whole(), "a prompt's last state is read when all of its blocks are there");
   return *last_;
 }
 

@@ -35,6 +35,7 @@ void decoder_batch::open(decoder_actor::pointer self, const serving& what,
 
 expected<void> decoder_batch::check(const completion_request& r,
                                     std::span<const std::uint32_t> tokens) const {
+  TROUPE_INVARIANT(model_ && queue_, "a request is checked after the decoder has its model");
   const gpu::completion_room room{what_.model.name, context_, model_->vocabulary, queue_->pages()};
   if (auto ok = gpu::check(r, tokens, room); !ok) return ok;
   return gpu::check_sequences(held(), 1, what_.max_sequences);
@@ -61,7 +62,8 @@ void decoder_batch::execute_next(round_listener done) {
   executor_->execute(queue_->next(), [this, to = decoder_actor{self_}, done = std::move(done)](
                                          expected<std::vector<gpu::batch_result>> all) {
     caf::anon_send(to, call_now{[this, all = std::move(all), done] {
-                     TROUPE_INVARIANT(busy_);
+                     TROUPE_INVARIANT(busy_,
+                                      "a round's result belongs to the one that is under way");
                      busy_ = false;
                      done(all);
                    }});

@@ -44,9 +44,10 @@ void request_table::drop_front(address front, std::uint64_t incarnation, const d
 
 request_table::request& request_table::add(request r) {
   const auto k = key_of(r.about.name);
-  by_sequence_.emplace(r.sequence, k);
+  const bool alone = by_sequence_.emplace(r.sequence, k).second;
+  TROUPE_INVARIANT(alone, "a sequence is one request's");
   const auto [at, fresh] = requests_.emplace(k, std::move(r));
-  TROUPE_INVARIANT(fresh);
+  TROUPE_INVARIANT(fresh, "a request is added once");
   return at->second;
 }
 
@@ -62,7 +63,9 @@ request_table::request* request_table::find(gpu::sequence_id s) {
 
 void request_table::erase(const request_key& k) {
   const auto at = requests_.find(k);
-  TROUPE_INVARIANT(at->second.output.ended() && !by_sequence_.contains(at->second.sequence));
+  TROUPE_INVARIANT(at != requests_.end(), "a request that is forgotten was known");
+  TROUPE_INVARIANT(at->second.output.ended() && !by_sequence_.contains(at->second.sequence),
+                   "a request that is forgotten has ended, and its sequence is gone");
   remember(at->second.output.final_state());
   changed_.erase(k);
   requests_.erase(at);

@@ -12,7 +12,7 @@ unacknowledged_tokens::unacknowledged_tokens(request_name name, lease_id lease, 
     : name_{name}, lease_{lease}, known_{known}, sent_{known}, acknowledged_{known} {}
 
 void unacknowledged_tokens::end(generated::ending how, reason why) {
-  TROUPE_INVARIANT(!ended() && how != generated::ending::none);
+  TROUPE_INVARIANT(!ended() && how != generated::ending::none, "a request ends once");
   finish_ = how;
   why_ = std::move(why);
 }
@@ -20,6 +20,8 @@ void unacknowledged_tokens::end(generated::ending how, reason why) {
 // The end goes with the last token and the place of the prefill with the first one, so that a front
 // that has missed a message gets both again with the tokens that it misses.
 generated unacknowledged_tokens::from(std::uint32_t first) const {
+  TROUPE_INVARIANT(first >= known_ && first <= tokens(),
+                   "tokens are sent from one on that this decoder has generated, or will");
   generated g;
   g.name = name_;
   g.lease = lease_;
@@ -54,6 +56,8 @@ std::optional<generated> unacknowledged_tokens::take_update(double now_s) {
   auto g = from(sent_);
   sent_ += static_cast<std::uint32_t>(g.tokens.size());
   sent_end_ = g.finish != generated::ending::none;
+  TROUPE_INVARIANT(sent_ <= tokens(), "no more tokens are sent than were generated");
+  TROUPE_INVARIANT(acknowledged_ <= sent_, "no more tokens are acknowledged than were sent");
   return g;
 }
 

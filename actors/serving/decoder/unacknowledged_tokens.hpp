@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "messages/base/invariant.hpp"
 #include "messages/base/time.hpp"
 #include "messages/wire/generation.hpp"
 
@@ -20,7 +21,10 @@ class unacknowledged_tokens {
   unacknowledged_tokens(request_name name, lease_id lease, std::uint32_t known);
 
   /// The next token.
-  void add(generated_token t) { tokens_.push_back(std::move(t)); }
+  void add(generated_token t) {
+    TROUPE_INVARIANT(!ended(), "no token follows a request's end");
+    tokens_.push_back(std::move(t));
+  }
   /// Goes with the first token.
   void set_where(prefill_place where) { where_ = std::move(where); }
   void end(generated::ending how, reason why = {});

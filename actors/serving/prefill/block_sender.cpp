@@ -20,7 +20,8 @@ constexpr double share_of_a_sample = 0.25;
 // All blocks to a receiver carry the count of the first one: the receiver refuses any other.
 void block_sender::add(prefill_block header, payload body, double now_s) {
   if (done_) return;
-  TROUPE_INVARIANT(header.index == blocks_.size());
+  TROUPE_INVARIANT(header.index == blocks_.size(),
+                   "the blocks of a prompt are sent in their order");
   header.hash = block_hash(body);
   if (!blocks_.empty()) header.blocks = blocks_.front().header.blocks;
   blocks_.push_back({std::move(header), std::move(body), now_s});

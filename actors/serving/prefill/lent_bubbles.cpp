@@ -59,7 +59,7 @@ bool lent_bubbles::has_guests_of(const bubble_offer& o) const {
 }
 
 void lent_bubbles::update(const bubble_offer& o, double now_s) {
-  TROUPE_INVARIANT(has_guests_of(o));
+  TROUPE_INVARIANT(has_guests_of(o), "an offer is replaced by one of the same guests");
   offer_ = o;
   period_s_ = planners::repeated_after_s(o);
   for (const auto& s : o.stages) {
@@ -88,6 +88,7 @@ bool lent_bubbles::on_signal(address from, const stage_signal& s, double now_s) 
   const auto* number = find_in(device_of_, s.stage);
   if (offer_.trainer != s.trainer || !number) return true;
   if (!(s.ago_s >= 0 && s.ago_s < max_ago_s)) return true;
+  TROUPE_INVARIANT(*number < devices_.size(), "a guest's device is one of the lending");
   auto& d = devices_[*number];
   const auto& guests = offer_.groups[d.group].guests;
   if (std::ranges::find(guests, s.stage, &guest_place::stage)->node != from) return false;
@@ -172,6 +173,8 @@ tl::expected<lent_bubbles::promise, std::string> lent_bubbles::admit(const prefi
   if (!planned) return tl::unexpected{std::string{to_string(planned.error())}};
   prompts_[name] = {prompt.id, planned->group, never};
   by_id_[prompt.id] = name;
+  TROUPE_INVARIANT(by_id_.size() == prompts_.size(),
+                   "each promised prompt has a number in the forecast");
   return promise{planned->group, planned->end_s, allowance_s};
 }
 
@@ -191,7 +194,7 @@ double lent_bubbles::usual_lateness_s() const {
 
 void lent_bubbles::ordered(const prefill_name& name, double end_s) {
   auto& p = prompts_.at(name);
-  TROUPE_INVARIANT(p.end_s == never);
+  TROUPE_INVARIANT(p.end_s == never, "a prompt is ordered once");
   p.end_s = end_s;
   ends_.emplace(std::pair{end_s, name}, p.group);
 }
@@ -210,6 +213,7 @@ double lent_bubbles::next_s() const {
 
 void lent_bubbles::over(const prefill_name& name, double now_s) {
   const auto at = prompts_.find(name);
+  TROUPE_INVARIANT(at != prompts_.end(), "a prompt that is over had been promised");
   const auto& p = at->second;
   forecast_.over(p.id, plan_time_s(now_s));
   by_id_.erase(p.id);

@@ -160,6 +160,7 @@ std::string prefill_controller::decide(const prefill_request& r, const payload& 
               end_s,
               planned->allowance_s,
               now_s + 2 * (end_s - now_s) + 2};
+    TROUPE_INVARIANT(!promises_.contains(r.name), "a prompt is promised once");
     p.held.resize(group_of(p).guests.size());
     p.ended = p.held;
     out.push_back({r.name.decoder, reply_of(p, end_s - now_s)});
@@ -183,13 +184,14 @@ void prefill_controller::order_begun(double now_s, outbox& out) {
 
 /// The first time. Orders of a later incarnation come after those of an earlier one.
 void prefill_controller::order(lending& l, promise& p, double end_s, double now_s, outbox& out) {
+  TROUPE_INVARIANT(p.sequence == 0, "a prompt is ordered for the first time once");
   p.sequence = (incarnation_ << 32) + ++l.orders;
   l.bubbles.ordered(p.name, end_s);
   send_orders(p, now_s, out);
 }
 
 void prefill_controller::send_orders(promise& p, double now_s, outbox& out) {
-  TROUPE_INVARIANT(p.sequence > 0);
+  TROUPE_INVARIANT(p.sequence > 0, "a prompt is ordered by a number of its own");
   p.repeat_s = never;
   const auto& group = group_of(p);
   for (std::uint32_t i = 0; i < group.guests.size(); ++i) {
@@ -232,6 +234,8 @@ void prefill_controller::on_progress(address from, const prefill_progress& p, do
   const bool sound = std::isfinite(p.ended_ago_s) && p.ended_ago_s >= 0;
   if (p.guest >= guests.size() || guests[p.guest].node != from || !sound)
     return void(++counts_.rejected);
+  TROUPE_INVARIANT(known.held.size() == guests.size() && known.ended.size() == guests.size(),
+                   "a promise knows of each guest how far it is");
   const bool never_held = !known.held[p.guest];
   known.held[p.guest] = true;
   if (all_set(known.held)) known.repeat_s = never;
@@ -266,6 +270,7 @@ void prefill_controller::on_cancel(address from, const cancel_prefill& c, double
 /// `cancel`: guests that have an order and have not ended are sent a cancellation.
 void prefill_controller::forget(const prefill_name& name, double now_s, bool cancel, outbox& out) {
   const auto at = promises_.find(name);
+  TROUPE_INVARIANT(at != promises_.end(), "a promise that is forgotten was made");
   auto& p = at->second;
   lendings_.at(p.lease).bubbles.over(name, now_s);
   if (cancel && p.sequence > 0) {
@@ -277,6 +282,8 @@ void prefill_controller::forget(const prefill_name& name, double now_s, bool can
   }
   due_.erase({p.due_s, name});
   promises_.erase(at);
+  TROUPE_INVARIANT(due_.size() == promises_.size(),
+                   "each promise has the time at which it is looked at");
   remember(name, {}, now_s);
 }
 
@@ -297,6 +304,8 @@ void prefill_controller::remember(const prefill_name& name, reason declined, dou
     verdicts_.erase(verdict_times_.front().second);
     verdict_times_.pop_front();
   }
+  TROUPE_INVARIANT(verdicts_.size() == verdict_times_.size(),
+                   "an answer is kept for as long as its time");
 }
 
 // ---- time

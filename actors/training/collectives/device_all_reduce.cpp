@@ -1,5 +1,7 @@
 #include "actors/training/collectives/device_all_reduce.hpp"
 
+#include "messages/base/invariant.hpp"
+
 namespace troupe::actors {
 
 // The roles follow from the model's tied head: the last stage sends its gradient of the embedding,
@@ -23,6 +25,9 @@ std::vector<gradient_all_reduce::missing_tensor> device_all_reduce::missing() co
 }
 
 std::vector<payload> device_all_reduce::start() {
+  TROUPE_INVARIANT(!started_, "devices sum their gradients once in an iteration");
+  TROUPE_INVARIANT(!adds_tied_ || received_tied_,
+                   "the first stage adds the tied gradient after it has arrived");
   started_ = true;
   if (!adds_tied_) return {};
   return {std::move(*received_tied_)};
@@ -32,6 +37,7 @@ std::vector<gradient_all_reduce::outgoing> device_all_reduce::finish_sum(
     std::vector<payload> tied) {
   // The device has put the tied embedding's gradient (last stage) or its sum (first stage) aside
   // for the other end of the pipeline.
+  TROUPE_INVARIANT(started_ && !summed_, "a sum of devices ends once, after it has begun");
   summed_ = true;
   if (!(sends_tied_ || adds_tied_) || tied.empty()) return {};
   const auto bytes = tied[0].bytes().size();

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/invariant.hpp"
+
 namespace troupe::actors {
 
 // A single stage has both ends, and adds the two gradients itself.
@@ -26,6 +28,7 @@ gradient_all_reduce::outgoing_tensors gradient_all_reduce::begin(payload own,
                                                                  std::uint64_t own_bytes,
                                                                  payload tied,
                                                                  std::uint64_t tied_bytes) {
+  TROUPE_INVARIANT(!started_, "a stage adds its gradients once in an iteration");
   own_ = std::move(own), own_bytes_ = own_bytes;
   tied_ = std::move(tied), tied_bytes_ = tied_bytes;
   started_ = true;
@@ -64,6 +67,8 @@ std::vector<gradient_all_reduce::missing_tensor> gradient_all_reduce::missing() 
 /// is (first + last) in each pipeline, and over the pipelines in their order, which is the order of
 /// a single stage with both ends: the bits are the same however the model is cut.
 void gradient_all_reduce::advance(outgoing_tensors& out) {
+  TROUPE_INVARIANT(started_ && !complete_,
+                   "a sum goes on between its stage's gradients and its end");
   if (!peers_sum_started_ && !start_peers_sum(out)) return;
   if (!summed_ && !finish_peers_sum(out)) return;
   if (sends_tied_) {
@@ -75,6 +80,7 @@ void gradient_all_reduce::advance(outgoing_tensors& out) {
 
 /// Is the received gradient as large as this stage's?
 bool gradient_all_reduce::check_tied_size() {
+  TROUPE_INVARIANT(received_tied_, "a tied gradient is compared after it has arrived");
   const auto wanted = tied_.bytes().size(), came = received_tied_->bytes().size();
   if (came != wanted && error_.empty())
     error_ = fmt::format("a tied embedding's gradients have {} bytes, expected {}", came, wanted);
@@ -101,6 +107,7 @@ bool gradient_all_reduce::finish_peers_sum(outgoing_tensors& out) {
     if (!peers_sum_.complete()) return false;
     const auto sum = peers_sum_.result();
     if (const auto size = sum.bytes().size(); size > 0) {
+      TROUPE_INVARIANT(own_bytes_ <= size, "the sum of gradients has the bytes of the stage's own");
       own_ = slice(sum, 0, own_bytes_);
       if (!sends_tied_) tied_ = slice(sum, own_bytes_, size - own_bytes_);
     }

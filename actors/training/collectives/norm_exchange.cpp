@@ -6,9 +6,12 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/invariant.hpp"
+
 namespace troupe::actors {
 
 norm_exchange::outgoing norm_exchange::begin(std::vector<double> norms) {
+  TROUPE_INVARIANT(!norms_ && !added_, "a stage adds its norms once in an iteration");
   norms_ = std::move(norms);
   return advance();
 }
@@ -47,6 +50,7 @@ std::vector<gradient_all_reduce::missing_tensor> norm_exchange::missing() const 
 
 gradient_all_reduce::outgoing norm_exchange::to(std::uint32_t stage, tensor::kind what,
                                                 double sum) const {
+  TROUPE_INVARIANT(stage + 1 == stage_ || stage == stage_ + 1, "norms go to a neighbour");
   std::vector<std::byte> body(sizeof sum);
   std::memcpy(body.data(), &sum, sizeof sum);
   return {what, pipeline_, stage, payload{std::move(body)}, sizeof sum};

@@ -56,7 +56,7 @@ double stage_lending::on_busy(std::uint64_t iteration, std::optional<std::size_t
 /// For the timetable of the prefill controller, which orders nothing of a paused guest until then.
 void stage_lending::on_iteration_begun(std::uint64_t iteration) {
   if (!o_.executor || budget_.paused()) return;
-  TROUPE_INVARIANT(setup_ != nullptr);
+  TROUPE_INVARIANT(setup_ != nullptr, "bubbles are lent after the guest's setup");
   o_.host.send(o_.gateway, stage_signal{setup_->name, setup_->incarnation, iteration, 0,
                                         o_.executor->guest_time_factor()});
 }
@@ -78,7 +78,7 @@ void stage_lending::on_iteration_ended(stage_report& r) {
 /// For the timeline. The executor's clock may be another one: its counts carry the time at which
 /// they were taken.
 void stage_lending::record_prefills(stage_report& r, const gpu::executor_counts& c) const {
-  TROUPE_INVARIANT(setup_ != nullptr);
+  TROUPE_INVARIANT(setup_ != nullptr, "a guest begins after its setup");
   if (!setup_->trace) return;
   const double ahead_s = c.taken_s - o_.host.now_s();
   for (const auto& i : c.intervals)

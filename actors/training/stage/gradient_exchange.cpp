@@ -19,7 +19,8 @@ void gradient_exchange::end_iteration(const stage_setup& s) {
 }
 
 gradient_exchange::outgoing gradient_exchange::receive(const tensor& t, const payload& body) {
-  TROUPE_INVARIANT(t.iteration == iteration_ || t.iteration == iteration_ + 1);
+  TROUPE_INVARIANT(t.iteration == iteration_ || t.iteration == iteration_ + 1,
+                   "gradients are of this iteration or the next");
   auto& s = sums_[t.iteration % 2];
   if (t.what == tensor::kind::norm_partial || t.what == tensor::kind::norm_sum)
     return s.norms.receive(t, body);
@@ -30,7 +31,7 @@ gradient_exchange::outgoing gradient_exchange::receive(const tensor& t, const pa
 
 // Devices that all-reduce keep their gradients: there is nothing to add then.
 gradient_exchange::outgoing gradient_exchange::add(stage_gradients g) {
-  TROUPE_INVARIANT(!joined_);
+  TROUPE_INVARIANT(!joined_, "hosts add no gradients that devices add");
   return now().by_hosts.begin(std::move(g.own), g.own_bytes, std::move(g.tied), g.tied_bytes);
 }
 
@@ -41,7 +42,7 @@ std::optional<std::vector<payload>> gradient_exchange::take_device_inputs() {
 
 // The devices keep the sums of their own gradients.
 std::pair<payload, payload> gradient_exchange::result() {
-  TROUPE_INVARIANT(complete());
+  TROUPE_INVARIANT(complete(), "a sum is taken when the gradients of all replicas are there");
   if (joined_) return {payload{}, now().by_devices.result()};
   return now().by_hosts.result();
 }

@@ -33,7 +33,7 @@ bool received_tensors::is_duplicate(const tensor& t) const {
 
 // The micro-batch is another host's word, and may be beyond the end.
 void received_tensors::add(const tensor& t, const payload& body) {
-  TROUPE_INVARIANT(accepts(t.iteration));
+  TROUPE_INVARIANT(accepts(t.iteration), "tensors are kept of this iteration and the next");
   auto& b = boxes_[t.iteration % 2];
   const bool activation = t.what == tensor::kind::activation;
   auto& all = activation ? b.activation : b.gradient;
@@ -42,11 +42,14 @@ void received_tensors::add(const tensor& t, const payload& body) {
 }
 
 void received_tensors::add_transfer(const tensor& t, double training_time_s) {
-  TROUPE_INVARIANT(accepts(t.iteration));
+  TROUPE_INVARIANT(accepts(t.iteration), "a transfer is measured of this iteration or the next");
+  TROUPE_INVARIANT(setup_, "tensors arrive after the stage's setup");
   boxes_[t.iteration % 2].hops.received(t, training_time_s, setup_->trace);
 }
 
 bool received_tensors::has_input(const stage_step& s) const {
+  TROUPE_INVARIANT(s.microbatch < now().activation.size(),
+                   "a step is of a micro-batch of the iteration");
   switch (s.what) {
     case stage_step::kind::forward:
       return first() || now().activation[s.microbatch].has_value();
@@ -60,7 +63,7 @@ bool received_tensors::has_input(const stage_step& s) const {
 
 // The moved-from payload stays: it marks a repeated tensor as a duplicate.
 payload received_tensors::take_input(const stage_step& s) {
-  TROUPE_INVARIANT(has_input(s));
+  TROUPE_INVARIANT(has_input(s), "a step takes its input after that has arrived");
   if (s.what == stage_step::kind::forward)
     return first() ? payload{} : std::move(*now().activation[s.microbatch]);
   return last() ? payload{} : std::move(*now().gradient[s.microbatch]);

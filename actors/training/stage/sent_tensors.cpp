@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "messages/base/invariant.hpp"
+
 namespace troupe::actors {
 
 namespace {
@@ -40,6 +42,8 @@ template <class Predicate>
 void sent_tensors::erase_if(Predicate p) {
   std::erase_if(kept_, [&](const kept& k) {
     if (!p(k)) return false;
+    TROUPE_INVARIANT(bytes_ >= k.body.bytes().size(),
+                     "the bytes of a kept tensor are among all that are kept");
     bytes_ -= k.body.bytes().size();
     return true;
   });

@@ -20,7 +20,6 @@ namespace troupe::actors {
 namespace {
 
 using step_kind = stage_step::kind;
-using operation_kind = gpu::operation::kind;
 
 /// Libraries of devices throw; the node must learn that the maker has returned either way.
 expected<stage_backend> create_backend(stage_options& o) {
@@ -72,6 +71,7 @@ void stage_state::load() {
 }
 
 void stage_state::report_ready(stage_report ready) {
+  TROUPE_INVARIANT(!busy_, "a stage is ready when its device is idle");
   phase_ = phase::steps;
   begin_iteration();
   ready.iteration = training_.iteration();
@@ -106,6 +106,8 @@ void stage_state::on(const inbound<stage_run>& m) {
 
 /// No iteration is under way, so that all stages change to the new order in the same one.
 void stage_state::take_plan(const stage_run& r) {
+  TROUPE_INVARIANT(next_ == 0 && phase_ == phase::steps,
+                   "a stage takes a new order between two iterations");
   o_.setup.order = r.order;
   o_.setup.forward = r.forward;
   o_.setup.backward = r.backward;
@@ -181,7 +183,11 @@ void stage_state::begin_iteration() {
   training_.begin_iteration();
   recomputes_.assign(o_.setup.microbatches, false);
   for (const auto& s : o_.setup.order)
-    if (s.what == step_kind::recompute) recomputes_[s.microbatch] = true;
+    if (s.what == step_kind::recompute) {
+      TROUPE_INVARIANT(s.microbatch < recomputes_.size(),
+                       "a step is of a micro-batch that the stage has");
+      recomputes_[s.microbatch] = true;
+    }
 }
 
 /// Begins the next step if it can begin; called after every event that may have made it ready.
@@ -191,6 +197,7 @@ void stage_state::advance() {
   if (busy_ || failed_ || phase_ != phase::steps) return;
   if (training_.waits_for_trainer()) return be_idle(0);
   const auto& order = o_.setup.order;
+  TROUPE_INVARIANT(next_ <= order.size(), "the next step is one of the order, or none is left");
   if (next_ == order.size()) return begin_gradients();
   if (tensors_.received().has_input(order[next_])) return begin_step(order[next_]);
   be_idle(next_);
@@ -198,7 +205,7 @@ void stage_state::advance() {
 }
 
 void stage_state::begin_step(const stage_step& s) {
-  TROUPE_INVARIANT(phase_ == phase::steps && !busy_);
+  TROUPE_INVARIANT(phase_ == phase::steps && !busy_, "a step begins while the device is idle");
   submitted_s_ = now_s();
   auto o = operation_of(s);
   if (s.what == step_kind::forward) {
@@ -228,6 +235,8 @@ bool stage_state::is_last_backward() const {
 // The output goes to the neighbour at once, while the device executes the next step. A recompute
 // has none.
 void stage_state::end_step(const stage_step& s, gpu::outcome o) {
+  TROUPE_INVARIANT(phase_ == phase::steps && next_ < o_.setup.order.size(),
+                   "a step that ends is the one that began");
   ++next_;
   auto body = o.out.empty() ? payload{} : std::move(o.out.front());
   const bool forward = s.what == step_kind::forward;
@@ -254,102 +263,10 @@ void stage_state::end_step(const stage_step& s, gpu::outcome o) {
   send(std::move(t), std::move(body));
 }
 
-// -- the end of an iteration
-
-// Devices of one group sum their gradients without the hosts, which then exchange only those of a
-// tied embedding.
-void stage_state::begin_gradients() {
-  const bool alone = !gradient_all_reduce::needed(o_.setup);
-  if (alone || !executor_->has_gradients()) return update({});
-  if (training_.gradients().joined()) {
-    phase_ = phase::exchange;
-    exchange_began_s_ = now_s();
-    return advance_exchange();
-  }
-  phase_ = phase::gradients;
-  submit({.what = operation_kind::gradients});
-}
-
-void stage_state::begin_exchange(gpu::outcome o) {
-  phase_ = phase::exchange;
-  exchange_began_s_ = now_s();
-  send_all(training_.add_gradients(executor_->take_gradients(o)));
-  advance_exchange();
-}
-
-/// Goes as far as the tensors received allow: the all-reduce of the devices once it has its inputs,
-/// and the update once all sums are here.
-void stage_state::advance_exchange() {
-  if (busy_ || failed_) return;
-  auto& gradients = training_.gradients();
-  if (const auto& error = gradients.error(); !error.empty())
-    return fail({reason::kind::malformed, error});
-  if (auto inputs = gradients.take_device_inputs())
-    return submit({.what = operation_kind::sum, .in = std::move(*inputs)});
-  if (!gradients.complete()) {
-    // Devices that all-reduce have no guest.
-    if (!gradients.joined()) be_idle(o_.setup.order.size() + 1);
-    return tensors_.await(o_.setup.order.size(), nullptr);
-  }
-  record_task(task_kind::reduce, 0, now_s() - exchange_began_s_);
-  update(gradients.result());
-}
-
-// Clipping needs the norm of the sums over all stages, which the neighbours add up first.
-void stage_state::advance_norm() {
-  const auto& gradients = training_.gradients();
-  if (busy_ || failed_) return;
-  if (!gradients.error().empty()) return fail({reason::kind::malformed, gradients.error()});
-  if (!gradients.norm().complete()) return tensors_.await(o_.setup.order.size() + 1, nullptr);
-  phase_ = phase::update;
-  submit(clipped_update_operation(gradients.norm().result(), training_.gradient_scale()));
-}
-
-void stage_state::update(std::pair<payload, payload> sums) {
-  const bool clips = executor_->needs_norm();
-  phase_ = clips ? phase::norms : phase::update;
-  submit(clips ? norms_operation(std::move(sums))
-               : update_operation(std::move(sums), training_.gradient_scale()));
-}
-
-// The lending comes first: what it adds is part of the report.
-void stage_state::end_iteration(const gpu::outcome& o) {
-  training_.report().end_s = reports_.training_time_s();
-  lending_.on_iteration_ended(training_.report());
-  training_.end_iteration(o, tensors_.received().hops());
-  tensors_.end_iteration();
-  training_.is_checkpoint_due() ? save() : saved();
-}
-
-// A newer lease that has opened the directory owns it: this one's training is over then, and must
-// not write.
-void stage_state::save() {
-  const auto& how = o_.setup.how;
-  if (executor_->saves_without_files()) {
-    training_.mark_saved();
-    return saved();
-  }
-  if (!training_.writes_checkpoint()) return saved();
-  if (const auto ok = gpu::check_fence(how.checkpoint, me().lease); !ok) return fail(ok.error());
-  phase_ = phase::saving;
-  submit({.what = operation_kind::save,
-          .path = checkpoint_path(how.checkpoint, training_.iteration())});
-}
-
-// Also after a checkpoint that only the trainer's halt has asked for: that iteration was reported
-// when it ended.
-void stage_state::saved() {
-  phase_ = phase::steps;
-  if (!training_.has_report()) return report_halted();  // reported before saving
-  report(training_.take_report(reports_.ahead_s()));
-  begin_iteration();
-  advance();
-}
-
 // -- the device
 
 void stage_state::submit(gpu::operation o) {
-  TROUPE_INVARIANT(!busy_);
+  TROUPE_INVARIANT(!busy_, "an operation begins while the device is idle");
   busy_ = true;
   o.iteration = training_.iteration();
   if (phase_ != phase::steps) submitted_s_ = now_s();
@@ -380,6 +297,7 @@ std::optional<std::size_t> stage_state::operation_number() const {
 
 // Every transition that a device makes: the phase identifies the operation that has ended.
 void stage_state::on_device_done(expected<gpu::outcome> r) {
+  TROUPE_INVARIANT(busy_, "a device ends an operation that it was given");
   busy_ = false;
   if (!r && phase_ == phase::communicator_id) {
     stage_report ready;
@@ -401,7 +319,7 @@ void stage_state::on_device_done(expected<gpu::outcome> r) {
     case phase::joining:
       return end_join({});
     case phase::steps: {
-      TROUPE_INVARIANT(next_ < o_.setup.order.size());
+      TROUPE_INVARIANT(next_ < o_.setup.order.size(), "a step is one of the stage's order");
       const auto step = o_.setup.order[next_];
       training_.add_time(kind_of(step.what), took_s);
       training_.report().busy_s += o.end_s - o.begin_s;
@@ -464,6 +382,8 @@ stage_tensors::wait stage_state::waits_for() const {
 
 void stage_state::report(stage_report r) {
   reports_.report(std::move(r));
+  TROUPE_INVARIANT(training_.saved() <= training_.iteration(),
+                   "a stage reports no checkpoint of iterations that it has not done");
   if (!failed_ && training_.is_over())
     caf::anon_send(o_.messenger.node(),
                    training_over{me().lease, me(), false, part_report::state::succeeded, {}});

@@ -31,6 +31,10 @@ void stage_tensors::begin(owner o) {
 
 address stage_tensors::address_of(std::uint32_t pipeline, std::uint32_t stage) const {
   const auto& s = setup();
+  TROUPE_INVARIANT(pipeline != s.name.pipeline || stage < s.neighbours.size(),
+                   "a neighbour is a stage of the pipeline");
+  TROUPE_INVARIANT(pipeline == s.name.pipeline || pipeline < s.peers.size(),
+                   "a peer is a pipeline of the training");
   return pipeline == s.name.pipeline ? s.neighbours[stage] : s.peers[pipeline];
 }
 
@@ -46,7 +50,7 @@ bool stage_tensors::accept(const tensor& t) {
 
 // Tensors inside a node are never lost, and those of a simulated device may take time there.
 expected<void> stage_tensors::send(tensor t, payload body) {
-  TROUPE_INVARIANT(executor_ != nullptr);
+  TROUPE_INVARIANT(executor_ != nullptr, "a tensor is sent after the stage has its device");
   auto& training = *owner_.training;
   if (t.path.pairs > 0) training.report().sent_bytes += t.bytes;
   if (body.bytes().size() > runtime::largest_tensor_bytes)
@@ -126,6 +130,7 @@ void stage_tensors::await(std::size_t at, const stage_step* next) {
 void stage_tensors::check_at(double at_s) {
   request_at_s_ = at_s;
   if (timer_at_s_ <= at_s) return;
+  TROUPE_INVARIANT(owner_.self, "a stage waits for tensors after it has begun");
   timer_at_s_ = at_s;
   send_later(owner_.self, at_s - host().now_s(), call_now{[this, at_s] {
                if (timer_at_s_ != at_s) return;
@@ -177,6 +182,8 @@ std::vector<tensor_request> stage_tensors::missing() const {
 
 void stage_tensors::end_iteration() {
   received_.end_iteration();
+  TROUPE_INVARIANT(received_.accepts(owner_.training->iteration()),
+                   "a stage keeps tensors of the iteration that it does");
   sent_.begin_iteration(owner_.training->iteration());
   timeout_.next_iteration();
 }

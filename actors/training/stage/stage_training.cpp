@@ -19,6 +19,8 @@ void stage_training::begin(const stage_setup& s) {
 void stage_training::run_until(std::uint64_t until) {
   if (until > until_ && waits_for_trainer()) window_began_ = iteration_;
   until_ = std::max(until_, until);
+  TROUPE_INVARIANT(window_began_ <= iteration_,
+                   "a window of iterations began no later than the present one");
 }
 
 std::uint64_t stage_training::iteration_of_window() const {
@@ -41,6 +43,8 @@ void stage_training::begin_iteration() {
 
 void stage_training::begin_forward() {
   report_.max_in_flight = std::max(report_.max_in_flight, ++in_flight_);
+  TROUPE_INVARIANT(in_flight_ <= setup_->microbatches,
+                   "no more micro-batches are in flight than an iteration has");
 }
 
 void stage_training::end_forward(const gpu::outcome& o) {
@@ -54,11 +58,15 @@ gradient_exchange::outgoing stage_training::add_gradients(stage_gradients g) {
 }
 
 double stage_training::gradient_scale() const {
+  TROUPE_INVARIANT(setup_->microbatches > 0 && setup_->pipelines > 0,
+                   "gradients are of a micro-batch of a pipeline at least");
   return 1.0 / (static_cast<double>(setup_->microbatches) * setup_->pipelines);
 }
 
 void stage_training::end_iteration(const gpu::outcome& update, const hop_times& hops) {
   auto& r = report_;
+  TROUPE_INVARIANT(in_flight_ == 0, "no micro-batch is in flight at the end of an iteration");
+  TROUPE_INVARIANT(report_.iteration == 0, "an iteration is reported before the next one ends");
   r.iteration = iteration_ + 1;
   r.loss = is_last() ? loss_sum_ / setup_->microbatches : 0;
   r.squared_norm = update.squared_norm;
@@ -74,7 +82,7 @@ void stage_training::end_iteration(const gpu::outcome& update, const hop_times& 
   transfers_ = hops.tasks();
   exchange_.end_iteration(*setup_);
   ++iteration_;
-  TROUPE_INVARIANT(saved_ <= iteration_);
+  TROUPE_INVARIANT(saved_ <= iteration_, "a checkpoint has no iteration that was not done");
 }
 
 bool stage_training::is_checkpoint_due() const {
@@ -89,7 +97,7 @@ bool stage_training::writes_checkpoint() const {
 // Tasks were recorded on this host's clock, so that a correction of its offset during the iteration
 // moves all of them alike; transfers were measured on the trainer's.
 stage_report stage_training::take_report(double ahead_s) {
-  TROUPE_INVARIANT(has_report());
+  TROUPE_INVARIANT(has_report(), "a report is taken when there is one");
   report_.saved = saved_;
   auto& tasks = report_.tasks;
   for (auto& t : tasks) t.begin_s -= ahead_s, t.end_s -= ahead_s;

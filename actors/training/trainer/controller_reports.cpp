@@ -12,6 +12,8 @@ void controller_reports::write(training_report& r) {
   r.iterations.assign(iterations_.begin(),
                       iterations_.begin() + static_cast<std::ptrdiff_t>(count));
   r.events = events_;
+  TROUPE_INVARIANT(in_flight_.empty() || in_flight_.back().sequence < r.sequence,
+                   "reports to the controller are numbered in their order");
   in_flight_.push_back({r.sequence, count, events_.size()});
 }
 
@@ -21,7 +23,8 @@ bool controller_reports::acknowledge(std::uint64_t sequence) {
   while (!in_flight_.empty() && in_flight_.front().sequence < sequence) in_flight_.pop_front();
   if (in_flight_.empty() || in_flight_.front().sequence != sequence) return false;
   const auto [number, iterations, events] = in_flight_.front();
-  TROUPE_INVARIANT(iterations <= iterations_.size() && events <= events_.size());
+  TROUPE_INVARIANT(iterations <= iterations_.size() && events <= events_.size(),
+                   "the controller acknowledges what was sent to it");
   iterations_.erase(iterations_.begin(),
                     iterations_.begin() + static_cast<std::ptrdiff_t>(iterations));
   events_.erase(events_.begin(), events_.begin() + static_cast<std::ptrdiff_t>(events));

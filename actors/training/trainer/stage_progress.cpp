@@ -26,6 +26,8 @@ void stage_progress::begin(const training_plan& plan, std::size_t kept) {
   pipelines_ = plan.shape.pipelines;
   kept_ = kept;
   stages_.resize(plan.stages.size());
+  TROUPE_INVARIANT(stages_.size() == std::size_t{stages_each_} * pipelines_,
+                   "each stage of each pipeline has its progress");
 }
 
 void stage_progress::resume_after(std::uint64_t iteration) {
@@ -40,11 +42,13 @@ void stage_progress::add_round_trip(std::size_t i, const stage_report& r, double
 // The group id and the reason come with the first report only; later ones have neither.
 bool stage_progress::set_ready(std::size_t i, const stage_report& r) {
   auto& s = stages_[i];
-  TROUPE_INVARIANT(!s.ready);
+  TROUPE_INVARIANT(!s.ready, "a stage becomes ready once in an attempt");
   s.ready = true;
   s.communicator_id = r.communicator_id;
   s.fallback_reason = r.fallback_reason;
-  return ++ready_ == stages_.size();
+  ++ready_;
+  TROUPE_INVARIANT(ready_ <= stages_.size(), "no more stages are ready than there are");
+  return ready_ == stages_.size();
 }
 
 const reason* stage_progress::fallback_reason(std::uint32_t stage) const {
@@ -54,6 +58,7 @@ const reason* stage_progress::fallback_reason(std::uint32_t stage) const {
 }
 
 void stage_progress::set_joined(std::size_t i, const stage_report& r) {
+  TROUPE_INVARIANT(stages_[i].ready, "a stage joins its group after it is ready");
   stages_[i].joined = *r.joined;
   if (!*r.joined) stages_[i].fallback_reason = r.fallback_reason;
 }
@@ -74,16 +79,18 @@ const std::vector<std::uint8_t>& stage_progress::communicator_id(std::uint32_t s
 
 void stage_progress::add(std::size_t i, const stage_report& r) {
   auto& s = stages_[i];
-  TROUPE_INVARIANT(r.iteration == s.done + 1);
+  TROUPE_INVARIANT(r.iteration == s.done + 1, "iterations of a stage are counted one by one");
   s.done = r.iteration;
   set_saved(i, r.saved);
   s.measured.push_back(r.measured);
   if (s.measured.size() > kept_) s.measured.pop_front();
+  TROUPE_INVARIANT(s.ready, "a stage does iterations after it is ready");
   s.window.add(r.measured);
   s.max_in_flight = std::max(s.max_in_flight, r.max_in_flight);
 }
 
 void stage_progress::set_saved(std::size_t i, std::uint64_t saved) {
+  TROUPE_INVARIANT(i < stages_.size(), "a checkpoint is reported of a stage that is known");
   stages_[i].saved = std::max(stages_[i].saved, saved);
 }
 
@@ -93,6 +100,7 @@ std::uint64_t stage_progress::saved_by_all(std::uint64_t limit) const {
 }
 
 std::optional<std::uint64_t> stage_progress::halt(std::size_t i, std::uint64_t at) {
+  TROUPE_INVARIANT(i < stages_.size(), "a stage that halts is known");
   stages_[i].halts_at = at;
   std::uint64_t furthest = 0;
   for (const auto& s : stages_) {

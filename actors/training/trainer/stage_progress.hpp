@@ -8,6 +8,7 @@
 
 #include "actors/training/planning/training_plan.hpp"
 #include "actors/training/trainer/clock_offset.hpp"
+#include "messages/base/invariant.hpp"
 #include "messages/base/reason.hpp"
 #include "messages/wire/stage.hpp"
 
@@ -84,6 +85,8 @@ class stage_progress {
     std::optional<std::uint64_t> halts_at;
   };
   const one& of(std::uint32_t pipeline, std::uint32_t stage) const {
+    TROUPE_INVARIANT(pipeline < pipelines_ && stage < stages_each_,
+                     "a stage that is asked for is one of the training");
     return stages_[pipeline * stages_each_ + stage];
   }
 

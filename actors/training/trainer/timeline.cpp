@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "messages/base/refuse.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "messages/wire/task_kind.hpp"
 
 namespace troupe::actors {
@@ -107,8 +108,9 @@ std::string about(const training_plan& plan, const job_spec& job, std::uint64_t 
       R"("job":{},"schedule":{},"device":{},"unit":"{}","iteration":{},"stages":{},"pipelines":{},)"
       R"("microbatches":{})",
       json_string(job.name), json_string(plan.schedule_name),
-      json_string(plan.stages.empty() ? "" : plan.stages.front().backend), job.slots ? "slot" : "s",
-      iteration, plan.shape.stages, plan.shape.pipelines, plan.shape.microbatches);
+      json_string(plan.stages.empty() ? "" : plan.stages.front().backend),
+      facts_of(job).has_model ? "s" : "slot", iteration, plan.shape.stages, plan.shape.pipelines,
+      plan.shape.microbatches);
 }
 
 }  // namespace

@@ -13,13 +13,14 @@
 #include "actors/training/trainer/resume_events.hpp"
 #include "gpu/model/checkpoint.hpp"
 #include "gpu/model/checkpoint_fence.hpp"
+#include "messages/base/invariant.hpp"
+#include "messages/domain/work_kind.hpp"
 
 namespace troupe::actors {
 
 namespace {
 
 constexpr double tick_s = 1;
-constexpr double replan_event_every_s = 60;
 constexpr std::uint64_t window = 100;           // iterations that stages run on their own
 constexpr std::size_t profile_iterations = 64;  // whose median costs are the profile
 
@@ -43,6 +44,8 @@ void trainer_state::prepare() {
     if (const auto sentence = smaller_than_asked(o_.order.spec.pipeline, plan_.shape);
         !sentence.empty())
       add_event(sentence);
+  TROUPE_INVARIANT(plan_.stages.size() == std::size_t{plan_.shape.stages} * plan_.shape.pipelines,
+                   "a training has a stage for each part of each pipeline");
   stages_.begin(plan_, uses_real_devices(plan_) ? profile_iterations : 1);
   first_ = o_.order.iterations_done;
   if (uses_real_devices(plan_))
@@ -114,6 +117,9 @@ void trainer_state::send_setups() {
   for (std::size_t i = 0; i < stages_.size(); ++i)
     if (!stages_.is_ready(i)) {
       auto& s = plan_.stages[i];
+      TROUPE_INVARIANT(stages_.index(s.name) == i, "a stage has the place that its name says");
+      TROUPE_INVARIANT(s.name.stage < s.neighbours.size(),
+                       "a stage knows its own host among its neighbours'");
       s.sent_s = now_s();
       o_.messenger.send(s.neighbours[s.name.stage], s);
     }
@@ -136,7 +142,9 @@ std::uint64_t trainer_state::iterations_alone() const {
 // Nothing is sent between two windows of a training: a window is as long as the trainer need not
 // know, and a barrier costs one round trip.
 void trainer_state::run_window() {
+  const auto before = until_;
   until_ = std::min(total(), done_ + iterations_alone());
+  TROUPE_INVARIANT(until_ >= before, "the window of iterations does not fall behind what was done");
   run_all();
 }
 
@@ -146,6 +154,7 @@ void trainer_state::run_all() {
 
 void trainer_state::run(std::size_t i) {
   const auto& s = plan_.stages[i];
+  TROUPE_INVARIANT(!last_ || until_ == *last_, "a training that stops runs to its last iteration");
   stage_run r{s.name,
               until_,
               stages_.done(i),
@@ -175,6 +184,7 @@ void trainer_state::on(const inbound<stage_report>& m) {
   watch_.on_report(at_s);
   if (r.starting) return on_starting(r);
   const auto i = stages_.index(r.name);
+  TROUPE_INVARIANT(i < stages_.size(), "a report is of a stage of the training");
   stages_.add_round_trip(i, r, at_s);
   if (!r.why.text.empty())
     return fail(end_after(r.why, done_ > std::max(first_, o_.order.reached)),
@@ -183,7 +193,7 @@ void trainer_state::on(const inbound<stage_report>& m) {
   if (!stages_.is_ready(i)) on_ready(i, r);
   if (joining_ && r.joined) on_joined(i, r);
   // A stage that halts may still be saving this iteration, and report it afterwards.
-  if (r.iteration == stages_.done(i) + 1 && !r.halts_at) add_report(i, r);
+  if (r.iteration == stages_.done(i) + 1 && r.iteration <= total() && !r.halts_at) add_report(i, r);
   if (ended_) return;
   stages_.set_saved(i, r.saved);
   if (stopping_ && r.halts_at) record_halt(i, *r.halts_at);
@@ -195,6 +205,8 @@ void trainer_state::on(const inbound<stage_report>& m) {
 void trainer_state::on_ready(std::size_t i, const stage_report& r) {
   program_.add(r);
   if (!stages_.set_ready(i, r)) return;
+  TROUPE_INVARIANT(!joining_ && until_ <= done_,
+                   "no iteration begins before the last stage is ready");
   joining_ = true;
   if (stages_.groups_are_settled()) return begin_iterations();
   until_ = done_;
@@ -202,11 +214,14 @@ void trainer_state::on_ready(std::size_t i, const stage_report& r) {
 }
 
 void trainer_state::on_joined(std::size_t i, const stage_report& r) {
+  TROUPE_INVARIANT(stages_.all_ready(), "devices join their groups when all stages are ready");
   stages_.set_joined(i, r);
   if (stages_.groups_are_settled()) begin_iterations();
 }
 
 void trainer_state::begin_iterations() {
+  TROUPE_INVARIANT(stages_.groups_are_settled(),
+                   "iterations begin when the groups of devices are settled");
   joining_ = false;
   report_fallbacks();
   run_window();
@@ -254,6 +269,11 @@ void trainer_state::add_report(std::size_t i, const stage_report& r) {
   if (!r.tasks.empty()) trace_.add(r), times_.add(r);
   auto [it, fresh] = pending_.try_emplace(r.iteration);
   auto& p = it->second;
+  TROUPE_INVARIANT(r.iteration > done_,
+                   "a report counts for an iteration that not all stages have done");
+  TROUPE_INVARIANT(p.stages < stages_.size(), "each stage counts once for an iteration");
+  TROUPE_INVARIANT(fresh == (p.stages == 0), "an iteration is begun by the first report of it");
+
   auto& record = p.record;
   record.iteration = r.iteration;
   record.begin_s = fresh ? r.begin_s : std::min(record.begin_s, r.begin_s);
@@ -278,13 +298,15 @@ void trainer_state::complete(const iteration_record& r) {
                     ? fmt::format("{}; the newest checkpoint is after iteration {}", wrong, saved_)
                     : wrong,
                 end_word::diverged);
+  TROUPE_INVARIANT(r.iteration == done_ + 1, "iterations are completed one by one");
   done_ = r.iteration;
+  TROUPE_INVARIANT(done_ <= total(), "a training does no more iterations than it has");
   longest_s_ = std::max(longest_s_, r.end_s - r.begin_s);
   auto record = r;
   // Consecutive iterations overlap: each counts from the end of the one before, except for slot
   // jobs, which study single iterations.
   const double begin_s = std::clamp(last_end_s_, r.begin_s, r.end_s);
-  if (!o_.order.spec.slots) record.begin_s = begin_s;
+  if (facts_of(o_.order.spec).has_model) record.begin_s = begin_s;
   iterations_s_ += r.end_s - begin_s;
   last_end_s_ = r.end_s;
   record.begin_s += wall_ahead_s_;
@@ -314,6 +336,8 @@ void trainer_state::replan(const std::vector<stage_costs>& measured) {
   auto made = replan_training(std::move(plan_), measured);
   plan_ = std::move(made.plan);
   replanned_ = made.changed;
+  TROUPE_INVARIANT(plan_.stages.size() == stages_.size(),
+                   "a training keeps its stages when it is planned again");
   if (made.changed) report_replan(drifted.what, made.kept_s);
 }
 
@@ -326,6 +350,7 @@ void trainer_state::update_checkpoint() {
   saved_ = complete_iterations;
   write_curve();
   if (!saves()) return;
+  TROUPE_INVARIANT(saved_ >= first_, "a checkpoint is no older than the one that was resumed");
   if (auto ok = complete_checkpoint(plan_.stages, saved_); !ok) fail_by_file(ok.error());
 }
 
@@ -349,99 +374,17 @@ void trainer_state::on(const tick&) {
 /// Stages that are not ready may still be starting, stragglers more slowly.
 void trainer_state::check_limits() {
   const double start_s = stages_.all_ready() && !joining_ ? 0 : 4 * o_.cluster->settings.restart_s;
+  TROUPE_INVARIANT(saved_ <= done_, "no checkpoint has more iterations than were done");
   const training_watch::pace pace{longest_s_, plan_.iteration_s, start_s, done_ - saved_};
   if (const auto why = watch_.no_report(now_s(), pace)) fail(part_report::state::stopped, *why);
   if (const auto why = watch_.no_progress(now_s(), pace)) fail(part_report::state::stopped, *why);
 }
 
-// -- reports
-
-/// With every report, and before a checkpoint from which the job may resume is complete.
-void trainer_state::write_curve() {
-  if (const auto ok = curve_.write(); !ok) add_event(ok.error().text);
-}
-
-// The whole state and not a change: a report that is lost is replaced by the next.
-void trainer_state::report() {
-  write_curve();
-  training_report r;
-  r.lease = o_.lease;
-  r.job = o_.job;
-  r.schedule = plan_.schedule_name;
-  r.device = plan_.stages.empty() ? o_.backend : plan_.stages.front().backend;
-  r.stages = plan_.shape.stages;
-  r.pipelines = plan_.shape.pipelines;
-  r.microbatches = plan_.shape.microbatches;
-  r.tensor_parallel = std::max(1U, o_.order.spec.pipeline.tensor_parallel);
-  r.tokens_per_s = tokens_per_s();
-  r.wan_bytes = wan_bytes_;
-  r.wan_utilization =
-      plan_.wan_gbps > 0 && iterations_s_ > 0
-          ? static_cast<double>(wan_bytes_) * 8e-9 / (plan_.wan_gbps * iterations_s_)
-          : 0;
-  if (lender_.lends()) r.bubbles = bubbles_;
-  r.program = program_.all();
-  r.saved = saved_;
-  r.planned_s = plan_.iteration_s;
-  std::vector<stage_costs> measured;
-  if (uses_real_devices(plan_)) measured = stages_.medians();
-  r.lower_bound_s = lower_bound_s(plan_, std::move(measured));
-  for (std::uint32_t s = 0; s < plan_.shape.stages && stages_.size() > 0; ++s) {
-    r.max_in_flight.push_back(stages_.max_in_flight(s));
-    r.measured.push_back(stages_.slowest(s));
-    auto& m = r.measured.back();
-    m.handling_s = handling_s(plan_, s, m);
-  }
-  unreported_.write(r);
-  if (uses_real_devices(plan_)) r.timeline = times_.report(plan_);
-  o_.messenger.send(controller_address, r);
-}
-
-// A controller that lags behind gets the next iterations as soon as it has the last ones.
-void trainer_state::on(const inbound<training_report_ack>& m) {
-  if (!unreported_.acknowledge(m.body.sequence)) return;
-  if (ended_ && unreported_.empty()) return end_lease();
-  if (unreported_.has_full_report() || (ended_ && unreported_.has_iterations())) report();
-}
-
-/// The event of a training that resumes: how many iterations are lost, and the new iteration time.
-void trainer_state::report_resume() {
-  auto sentence =
-      fmt::format("resumed after iteration {} of {}, with {} stages in {} pipelines on {} GPUs",
-                  first_, total(), plan_.shape.stages, plan_.shape.pipelines,
-                  plan_.stages.size() * std::max(1U, o_.order.spec.pipeline.tensor_parallel));
-  const auto earlier_s = o_.order.median_iteration_s;
-  if (o_.order.reached > first_)
-    sentence +=
-        fmt::format("; {} iterations since are repeated ({:.4g} s lost)", o_.order.reached - first_,
-                    static_cast<double>(o_.order.reached - first_) * earlier_s);
-  sentence += fmt::format("; planned iteration time {:.4g} s", plan_.iteration_s);
-  if (earlier_s > 0) sentence += fmt::format(", {:.4g} s before", earlier_s);
-  add_event(sentence);
-}
-
-/// At most one event per replan_event_every_s.
-void trainer_state::report_replan(const std::string& what, double kept_s) {
-  ++unreported_replans_;
-  if (last_replan_event_s_ && now_s() - *last_replan_event_s_ < replan_event_every_s) return;
-  last_replan_event_s_ = now_s();
-  const auto others = std::exchange(unreported_replans_, 0) - 1;
-  add_event(fmt::format(
-      "re-planned from iteration {} on: {} as long as planned; expected iteration time {:.4g} s, "
-      "{:.4g} s with the old order{}",
-      done_ + 1, what, plan_.iteration_s, kept_s,
-      others > 0 ? fmt::format(" ({} such changes since the last message)", others + 1) : ""));
-}
-
-double trainer_state::tokens_per_s() const {
-  const auto& job = o_.order.spec;
-  const double tokens = static_cast<double>(job.global_batch) * job.model.sequence;
-  return iterations_s_ > 0 ? tokens * static_cast<double>(done_ - first_) / iterations_s_ : 0;
-}
-
 // -- the end
 
 void trainer_state::end_if_over() {
+  TROUPE_INVARIANT(first_ <= done_ && done_ <= total(),
+                   "a training is between the iteration that it resumed after and its last");
   // Also when no iteration is left to do: the node waits for every stage to report its end.
   if (ended_ || !stages_.all_ready()) return;
   if (last_ && *last_ < total() && done_ >= *last_ && saved_ >= *last_)
@@ -481,6 +424,9 @@ void trainer_state::finish(part_report::state how, const std::string& why,
 /// Only after the controller has acknowledged everything: the trainer does not outlive the lease.
 void trainer_state::end_lease() {
   if (std::exchange(lease_ended_, true)) return;
+  TROUPE_INVARIANT(ended_ && unreported_.empty(),
+                   "a trainer ends when the controller has all of its reports");
+  TROUPE_INVARIANT(how_ != part_report::state::running, "a training that has ended says how");
   caf::anon_send(o_.messenger.node(),
                  training_over{o_.lease, {}, true, how_, why_, program_.peak_bytes(), word_});
 }

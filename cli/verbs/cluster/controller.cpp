@@ -16,6 +16,7 @@ class controller_verb final : public verb {
                    "Address to listen on (default: from the cluster file)");
     app.add_option("--policy", policy_, "Scheduling policy: " + known_policies())
         ->capture_default_str();
+    add_policy_option(app, settings_);
     app.add_flag("--accept-older-journal", accept_older_,
                  "Accept a journal that has lost its latest entries (once)");
     app.add_flag("--local", local_, "All nodes are this machine: programs rendezvous at 127.0.0.1");
@@ -24,7 +25,7 @@ class controller_verb final : public verb {
   int run(output& out) override {
     if (auto ok = host_.load(); !ok) return out.bad(ok.error());
     // A plug-in is loaded into this process, before the journal is opened.
-    auto policy = find_policy(policy_);
+    auto policy = find_policy(policy_, {settings_, host_.cluster_file, {}, {}});
     if (!policy) return out.bad(policy.error());
     if (host_.listen.empty()) host_.listen = host_.cluster->controller;
     if (host_.listen.empty())
@@ -39,6 +40,7 @@ class controller_verb final : public verb {
  private:
   host_options host_;
   std::string policy_ = default_policy;
+  std::vector<std::string> settings_;
   bool local_ = false, accept_older_ = false;
 };
 

@@ -37,6 +37,7 @@ class up_verb final : public verb {
     app.add_option("CLUSTER", o_.cluster_file, "Cluster file")->required();
     app.add_option("--policy", o_.policy, "Scheduling policy: " + known_policies())
         ->capture_default_str();
+    add_policy_option(app, o_.policy_settings);
     app.add_option("--state", o_.state, "Directory for journal, logs and sockets")
         ->capture_default_str();
     app.add_option("--port", o_.port,
@@ -49,7 +50,9 @@ class up_verb final : public verb {
   }
 
   int run(output& out) override {
-    if (auto policy = find_policy(o_.policy); !policy) return out.bad(policy.error());
+    if (auto policy = find_policy(o_.policy, {o_.policy_settings, o_.cluster_file, {}, {}});
+        !policy)
+      return out.bad(policy.error());
     return detach_ ? run_detached(out) : run_here(out);
   }
 

@@ -13,6 +13,7 @@
 #include "formats/traces/trace.hpp"
 #include "messages/admission/job_keys.hpp"
 #include "messages/domain/stated_length.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/plans/exact_gpus.hpp"
 #include "planners/plans/places.hpp"
 
@@ -119,15 +120,16 @@ std::string print_model(const model& m) {
 }
 
 std::string work_of(const job_spec& j) {
-  if (!j.command.empty()) return "runs " + j.command.front();
-  if (j.slots) return "a study of its pipeline, in slots";
-  if (!j.train) return "simulated work";
+  const auto facts = facts_of(j);
+  if (facts.has_processes) return "runs " + j.command.front();
+  if (!facts.has_model) return "a study of its pipeline, in slots";
+  if (!facts.has_stages) return "simulated work";
   return j.train->program ? "a training of the layers in " + j.train->program->file
                           : "a training by the built-in trainer";
 }
 
 std::string print_job(const job_spec& j) {
-  if (is_serving(j))
+  if (!facts_of(j).has_end)
     return fmt::format("{}: serves '{}', context {}, cache {:g} GB, until it is cancelled", j.name,
                        j.serve->model.name,
                        j.serve->context > 0 ? j.serve->context : j.model.sequence, j.serve->kv_gb);
@@ -135,9 +137,9 @@ std::string print_job(const job_spec& j) {
   if (!j.assumed_model) text += j.model.name + ", ";
   if (const auto batch = stated_batch(j); batch && !j.assumed_model)
     text += fmt::format("batch {}, ", *batch);
-  if (has_known_length(j)) text += counted(j.iterations, "iteration") + ", ";
+  if (facts_of(j).has_known_length) text += counted(j.iterations, "iteration") + ", ";
   text += work_of(j);
-  if (has_exact_gpus(j)) text += " on " + counted(j.gpus, "GPU");
+  if (facts_of(j).exact_gpus) text += " on " + counted(j.gpus, "GPU");
   return text;
 }
 
@@ -279,7 +281,7 @@ class check_verb final : public verb {
   expected<job_spec> load_job(const std::string& file) {
     auto job = cli::load_job(file, {}, &warnings_);
     if (!job) return job;
-    if (!job->slots && !job->serve) warn_of(job->model);
+    if (const auto work = facts_of(*job); work.has_model && work.has_end) warn_of(job->model);
     // Read twice: without a catalogue first, so that a job's own mistakes are found beside a broken
     // one.
     if (job->gpu_type.empty()) return job;
@@ -291,7 +293,7 @@ class check_verb final : public verb {
     if (auto assumed = assumption_text(j, "model, gpus or memory_gb"); !assumed.empty())
       warnings_.push_back(std::move(assumed));
     for (auto& doubt : doubts_of(j)) warnings_.push_back(std::move(doubt));
-    if (!has_exact_gpus(j) || cluster_.empty()) return;
+    if (!facts_of(j).exact_gpus || cluster_.empty()) return;
     const auto c = formats::load_cluster(cluster_);
     if (!c) return warnings_.push_back(c.error().text);
     const auto plans = planners::exact_plans(*c, j);

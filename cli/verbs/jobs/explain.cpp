@@ -58,7 +58,7 @@ class explain_verb final : public verb {
   }
 
  private:
-  static bool is_assumed(const job_status& j) { return !j.command.empty() && j.model.empty(); }
+  static bool is_assumed(const job_status& j) { return has_processes(j) && j.model.empty(); }
 
   static std::string merge_text(const job_status& j, const merge_view& m) {
     if (m.with.empty())

@@ -23,7 +23,7 @@ struct column {
 
 // Programs report iterations only if they follow the protocol, so 0 may mean that nothing is known.
 std::string iteration_text(const job_status& j) {
-  const bool unknown = j.iteration == 0 && (!j.command.empty() || j.state != job_state::running);
+  const bool unknown = j.iteration == 0 && (has_processes(j) || j.state != job_state::running);
   if (j.iterations == 0) return j.iteration > 0 ? grouped(j.iteration) : "-";
   // A job without a known length has one iteration.
   if (j.iterations == 1 || unknown) return "-";

@@ -66,7 +66,7 @@ class logs_verb final : public verb {
     seen_ = true;
     made_ = reply->jobs.front().attempts;
     ended_ = is_final(reply->jobs.front().state);
-    if (reply->jobs.front().command.empty()) reached_ = progress_text(reply->jobs.front());
+    if (!has_processes(reply->jobs.front())) reached_ = progress_text(reply->jobs.front());
     if (follow_) show_progress(reply->jobs.front());
     return {};
   }
@@ -74,7 +74,7 @@ class logs_verb final : public verb {
   /// Trainings print nothing: a line every few seconds, and one at the end.
   void show_progress(const job_status& j) {
     constexpr double every_s = 3;
-    if (!j.command.empty() || j.iteration == shown_ ||
+    if (has_processes(j) || j.iteration == shown_ ||
         (shown_ > 0 && !is_final(j.state) && since_.s() < every_s))
       return;
     shown_ = j.iteration;

@@ -9,6 +9,7 @@
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
 #include "messages/base/absolute_path.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/plans/places.hpp"
 
 namespace troupe::cli {
@@ -133,7 +134,7 @@ class submit_verb final : public verb {
  private:
   /// That a program's GPUs are of several datacenters, as `explain` says it; empty: they are not.
   std::string spread_notice(job_id id, const job_spec& job) {
-    if (!is_program(job) || job.gpus < 2) return {};
+    if (!facts_of(job).has_processes || job.gpus < 2) return {};
     const auto about = remote_.ask<explanation>(explain_job{0, id});
     if (!about) return {};
     const auto said = std::ranges::find_if(about->placement, [](const std::string& line) {
@@ -145,7 +146,7 @@ class submit_verb final : public verb {
   /// That a Python file will be one process a node, though each of its GPUs has a rank; empty: it
   /// has a launcher, or there is one GPU a node.
   std::string launcher_notice(job_id id, const job_spec& job) {
-    if (!is_program(job) || job.elastic || job.gpus < 2) return {};
+    if (!facts_of(job).has_processes || job.elastic || job.gpus < 2) return {};
     const auto file = python_file_of(job.command);
     if (file.empty()) return {};
     const auto now = remote_.ask<query_reply>(query_jobs{0, id});
@@ -186,7 +187,7 @@ class submit_verb final : public verb {
     }
     // A relative directory is relative to the user's directory, not to the node's.
     for (auto& job : jobs) {
-      if (job.command.empty()) continue;
+      if (!facts_of(job).has_processes) continue;
       const auto whole = absolute_path(job.working_directory);
       if (!whole) return refuse(whole.error());
       job.working_directory = std::filesystem::path{*whole}.lexically_normal();

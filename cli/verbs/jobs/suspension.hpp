@@ -43,7 +43,7 @@ inline std::uint64_t lost_iterations(const job_status& before, const job_status&
 
 /// " after iteration 40"; of a program that has reported none, nothing.
 inline std::string after_iteration(const job_status& j) {
-  if (!j.command.empty() && j.iterations_done == 0 && j.iteration == 0) return {};
+  if (has_processes(j) && j.iterations_done == 0 && j.iteration == 0) return {};
   return fmt::format(" after iteration {}", j.iterations_done);
 }
 

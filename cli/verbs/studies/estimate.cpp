@@ -10,6 +10,7 @@
 #include "formats/parse/reader.hpp"
 #include "messages/domain/device_kind.hpp"
 #include "messages/domain/schedules.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/devices/guesses.hpp"
 #include "planners/model/job_memory.hpp"
@@ -62,14 +63,15 @@ class estimate_verb final : public verb {
     const auto read = load_job(job_);
     if (!read) return out.bad(read.error());
     // Decoders have no iterations; `troupe plan` shows their memory.
-    if (is_serving(*read))
+    if (!facts_of(*read).has_end)
       return out.bad(
           fmt::format("{}: a job that serves a model has no iterations to estimate", job_));
     auto job = as_described(planners::with_device(*read, name_of(device_kind::sim)), *read);
     if (job.slots) return out.bad(fmt::format("{}: a slots job has no model to estimate", job_));
     if (!schedule_.empty()) job.train->schedule = schedule_;
     // A program's stages go backward as early as they can.
-    if (is_program(job) && job.train->schedule.empty()) job.train->schedule = "megatron";
+    if (facts_of(job).brings_layout && job.train->schedule.empty())
+      job.train->schedule = "megatron";
     if (auto ok = use_profile(profile_, job, *c); !ok) return out.bad(ok.error());
     const auto stages = requested(*c, job);
     if (!stages) return out.bad(stages.error());
@@ -88,7 +90,7 @@ class estimate_verb final : public verb {
   /// A job without `train:` is a program of somebody's, whether its file names a command or not:
   /// its stages send and wait as a program's do. Those of the built-in trainer compute meanwhile.
   static job_spec as_described(job_spec job, const job_spec& read) {
-    if (!read.train && !read.slots && job.command.empty()) job.command = {job.name};
+    if (facts_of(read).simulated) job.command = {job.name};
     return job;
   }
 
@@ -132,7 +134,7 @@ class estimate_verb final : public verb {
     // Both figures are shown: planners rank by the closed form, and the simulation shows its error.
     a.closed = *planners::evaluate(c, job, *timed, planners::fidelity::closed);
     a.simulated = a.closed;
-    if (is_program(job) && stages.size() == 1 && tensor_ == 1) {
+    if (facts_of(job).brings_layout && stages.size() == 1 && tensor_ == 1) {
       // The model of replicas without stages: their all-reduce hides behind the last backward.
       // Programs that share their layers among GPUs sum after it (Megatron-LM's default).
       auto whole = made->how;

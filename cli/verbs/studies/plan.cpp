@@ -21,6 +21,7 @@
 #include "formats/parse/reader.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/domain/device_kind.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/devices/guesses.hpp"
 #include "planners/plans/bounds.hpp"
@@ -30,11 +31,9 @@
 #include "planners/policy/estimate.hpp"
 #include "planners/policy/placement.hpp"
 #include "planners/policy/policy.hpp"
-#include "planners/policy/with_exact_gpus.hpp"
-#include "planners/policy/with_trainings.hpp"
 #include "planners/search/selection_table.hpp"
 #include "planners/serving/decoder_memory.hpp"
-#include "planners/serving/with_serving.hpp"
+#include "planners/serving/scheduled_policy.hpp"
 
 namespace troupe::cli {
 
@@ -75,6 +74,24 @@ std::optional<reason> too_large(const cluster& c, const job_spec& job, const ans
 /// More take seconds to simulate step by step.
 constexpr std::uint32_t max_simulated_gpus = 2048;
 
+/// The job as the controller's estimator shows it: trainings are marked.
+planners::job_view view_of(const cluster& c, const job_spec& job, answer& a) {
+  planners::job_view view;
+  view.id = the_job;
+  view.training = planners::runs_as_pipelines(job, &a.plans);
+  view.spec = std::make_shared<const job_spec>(job);
+  view.plans = std::make_shared<const std::vector<plan>>(a.plans);
+  if (facts_of(job).elastic) {
+    view.plans = planners::plans_of_elastic(c, view);
+    if (!a.plans.empty() && view.plans->empty())
+      a.why =
+          reason{reason::kind::infeasible, "`elastic` allows none of its plans on this cluster"};
+    a.plans = *view.plans;
+  }
+  if (a.why) view.why = *a.why;
+  return view;
+}
+
 // The same calls as the scheduler's, on a snapshot with one job and an idle cluster, so that the
 // answer is what the controller would do.
 answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
@@ -87,24 +104,11 @@ answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
     a.why = plans.error();
 
   const planners::idle_index idle{c};
-  planners::job_views alone;
-  planners::job_view view;
-  view.id = the_job;
-  // As the controller's estimator marks it: trainings are placed by a policy of their own.
-  view.training = planners::runs_as_pipelines(job, &a.plans);
-  view.spec = std::make_shared<const job_spec>(job);
-  view.plans = std::make_shared<const std::vector<plan>>(a.plans);
-  if (is_elastic_program(job)) {
-    view.plans = planners::plans_of_elastic(c, view);
-    if (!a.plans.empty() && view.plans->empty())
-      a.why =
-          reason{reason::kind::infeasible, "`elastic` allows none of its plans on this cluster"};
-    a.plans = *view.plans;
-  }
-  if (a.why) view.why = *a.why;
+  planners::job_views alone{{the_job, view_of(c, job, a)}};
   a.warning = planners::bound_warning(c, job, a.plans, p);
-  alone.emplace(the_job, std::move(view));
-  const planners::snapshot s{0, c, idle, alone, planners::no_jobs};
+  planners::wait_notes notes;
+  planners::snapshot s{0, c, idle, alone, planners::no_jobs};
+  s.notes = &notes;
 
   // Fixed: the same question has the same answer.
   random_source random{1};
@@ -114,7 +118,7 @@ answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
     if (d.what != planners::decision::kind::start) continue;
     a.how = d.how;
     a.where = d.where;
-    if (is_serving(job)) {  // it has no iterations to evaluate
+    if (!facts_of(job).has_end) {  // it has no iterations to evaluate
       a.estimate.cost_per_hour = price_per_hour(c, d.where.front().node);
       a.chosen = 0;
       continue;
@@ -124,7 +128,7 @@ answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
                            d.how.gpus() <= max_simulated_gpus ? planners::fidelity::simulated
                                                               : planners::fidelity::closed);
     if (e) a.estimate = *e;
-    if (e && is_elastic_program(job)) {
+    if (e && facts_of(job).elastic) {
       a.estimate.iteration_s =
           planners::estimate_start(c, alone.at(the_job), d.how, d.where).iteration_s;
       a.estimate.samples_per_s = job.global_batch / a.estimate.iteration_s;
@@ -180,8 +184,8 @@ json plan_document(const cluster& c, const job_spec& job, const plan& p) {
 
 /// The speeds by which the plans shown are ranked.
 std::vector<std::string> guesses_of(const cluster& c, const job_spec& job, const answer& a) {
-  return is_serving(job) ? std::vector<std::string>{}
-                         : planners::guesses_of(c, job, a.plans, a.where);
+  return !facts_of(job).has_end ? std::vector<std::string>{}
+                                : planners::guesses_of(c, job, a.plans, a.where);
 }
 
 /// A decoder's memory by purpose, in bytes.
@@ -194,7 +198,7 @@ json decoder_document(const job_spec& job, const answer& a) {
 }
 
 json estimate_document(const cluster& c, const job_spec& job, const answer& a) {
-  if (is_serving(job)) return decoder_document(job, a);
+  if (!facts_of(job).has_end) return decoder_document(job, a);
   const auto& e = a.estimate;
   return {{"from", origin_of(c, job, a)},     {"compute_s", e.compute_s},
           {"tensor_s", e.tensor_s},           {"data_s", e.data_s},
@@ -227,7 +231,8 @@ json document(const cluster& c, const job_spec& job, const std::string& policy, 
 /// A variant of Crius chooses from Cells.
 // Programs, slots jobs and decoders have no chain of operators to cut.
 bool has_cells(const std::string& policy, const job_spec& job) {
-  return policy.starts_with("crius") && job.command.empty() && !job.slots && !job.serve;
+  const auto work = facts_of(job);
+  return policy.starts_with("crius") && !work.brings_layout && work.has_model && work.has_end;
 }
 
 std::string table_of(const cluster& c, const answer& a, std::size_t max, bool known_memory) {
@@ -256,6 +261,7 @@ class plan_verb final : public verb {
     app.add_option("--cluster", cluster_, "Cluster file")->required();
     app.add_option("--policy", policy_, "Scheduling policy: " + known_policies())
         ->capture_default_str();
+    add_policy_option(app, settings_);
     app.add_option("--objective", objective_, "Rank plans by: efficient, fastest, cheapest")
         ->check(CLI::IsMember({"efficient", "fastest", "cheapest"}));
     app.add_option("--profile", profile_,
@@ -302,7 +308,7 @@ class plan_verb final : public verb {
   }
 
   int run(output& out) override {
-    const auto policy = find_policy(policy_);
+    const auto policy = find_policy(policy_, {settings_, cluster_, {}, {}});
     if (!policy) return out.bad(policy.error());
     auto c = formats::load_cluster(cluster_);
     if (!c) return out.bad(c.error());
@@ -315,19 +321,16 @@ class plan_verb final : public verb {
 
     // Espresso buys GPUs instead of dividing those that there are, so its answer has other figures:
     // cost, time, and the bound of the search.
-    if ((*policy)->name() == "espresso" && !is_serving(job)) return provision(out, *c, job);
+    if ((*policy)->name() == "espresso" && facts_of(job).has_end) return provision(out, *c, job);
     if (no_pruning_ || exhaustive_ || closed_form_ || spot_ || explain_ratios_ ||
         !pareto_.empty() || !sweep_s_.empty())
       return out.bad(
           "--no-pruning, --exhaustive, --closed-form, --spot, --pareto, --sweep-slo and "
           "--explain-cmr need --policy espresso");
-    if (auto titan = planners::titan_variant((*policy)->name());
+    if (auto titan = planners::titan_options_of(**policy);
         titan && std::ranges::all_of(*jobs, is_placed_by_titan))
       return tune(out, *c, *jobs, std::move(*titan), *catalogue);
-    const auto a =
-        ask(*c, job,
-            // The controller's wrappers, but for the reservation, which a single job does not need.
-            *planners::with_serving(planners::with_exact_gpus(planners::with_trainings(*policy))));
+    const auto a = ask(*c, job, *planners::as_scheduled(*policy));
     const std::string name{(*policy)->name()};
     auto made = document(*c, job, name, a);
     if (has_cells(name, job)) made.update(cells_document(*c, job, a.how));
@@ -353,7 +356,7 @@ class plan_verb final : public verb {
   expected<void> check_titan_options(const planners::policy& p,
                                      std::span<const job_spec> jobs) const {
     if (jobs.size() == 1 && !idle_ && !paper_ && lut_.empty()) return {};
-    if (!planners::titan_variant(p.name()))
+    if (!planners::titan_options_of(p))
       return refuse(reason::kind::invalid,
                     "several jobs, --idle, --lut and --paper are for the policies of titan; found "
                     "{}, expected titan, titan-no-merger or titan-no-switch",
@@ -363,7 +366,7 @@ class plan_verb final : public verb {
     return refuse(reason::kind::invalid,
                   "several jobs, --idle, --lut and --paper are for jobs that titan places; found "
                   "'{}', which {}, expected simulated work or programs",
-                  other->name, is_serving(*other) ? "serves a model" : "runs as a pipeline");
+                  other->name, !facts_of(*other).has_end ? "serves a model" : "runs as a pipeline");
   }
 
   /// The one decision of titan about all jobs.
@@ -422,7 +425,7 @@ class plan_verb final : public verb {
   void show(const output& out, const cluster& c, const job_spec& job, const std::string& policy,
             const answer& a) const {
     if (a.plans.empty() && a.where.empty()) return;  // the reason is the whole answer
-    if (is_serving(job)) return show_decoder(out, c, job, a);
+    if (!facts_of(job).has_end) return show_decoder(out, c, job, a);
     if (job.assumed_model)
       out.line("{} on {} under {}", job.name, c.name, policy);
     else
@@ -430,7 +433,8 @@ class plan_verb final : public verb {
                c.name, policy);
     const auto max = all_ ? a.plans.size() : rows_for_people;
     if (has_cells(policy, job)) out.text("\n" + cells_table(c, job));
-    if (!a.plans.empty()) out.text("\n" + table_of(c, a, max, has_known_memory(job)) + "\n");
+    if (!a.plans.empty())
+      out.text("\n" + table_of(c, a, max, facts_of(job).has_known_memory) + "\n");
     if (a.plans.size() > max) out.line("{} more plans (--all shows them)\n", a.plans.size() - max);
     if (!a.warning.empty()) out.line("Warning: {}.", a.warning);
     for (const auto& guess : guesses_of(c, job, a)) out.line("Note: {}.", guess);
@@ -472,7 +476,7 @@ class plan_verb final : public verb {
              c.gpu_of(n).name, a.estimate.cost_per_hour);
   }
 
-  std::vector<std::string> files_;
+  std::vector<std::string> files_, settings_;
   std::string lut_;
   std::optional<std::uint32_t> idle_;
   std::string cluster_, policy_ = default_policy, objective_, profile_, placer_ = "exact";

@@ -12,8 +12,9 @@
 #include "cli/output/table.hpp"
 #include "messages/base/folds.hpp"
 #include "messages/base/refuse.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/policy/placement.hpp"
-#include "planners/policy/with_exact_gpus.hpp"
+#include "planners/serving/scheduled_policy.hpp"
 #include "planners/titan/tuning_problem.hpp"
 #include "runtime/host/stopwatch.hpp"
 
@@ -152,7 +153,7 @@ class tuning_document {
     if (meaning.option != nullptr) return meaning.option;
     const auto& c = p_.program.columns[column];
     const auto& spec = *p_.jobs[c.jobs.front()]->spec;
-    if (!planners::is_tuning(spec)) return nullptr;
+    if (!facts_of(spec).malleable) return nullptr;
     const auto options = tables_.options_of(r_.c, p_.pools[c.pool].gpu, spec, {});
     const auto& rules = r_.options.rules;
     const auto best = planners::best_configuration(options->at(meaning.how->gpus()),
@@ -276,7 +277,8 @@ void show(const output& out, const tuning_request& r, const json& d) {
 }  // namespace
 
 bool is_placed_by_titan(const job_spec& job) {
-  return !planners::is_pipeline_job(job) && !is_serving(job);
+  const auto work = facts_of(job);
+  return !work.pipelines && work.has_end;
 }
 
 // The policy's own functions in its order, instead of its decide(): a decision does not say which
@@ -284,7 +286,7 @@ bool is_placed_by_titan(const job_spec& job) {
 int show_tuning(const output& out, const tuning_request& r) {
   auto idle = idle_gpus(r);
   if (!idle) return out.bad(idle.error());
-  const auto policy = planners::with_exact_gpus(planners::make_titan(r.options));
+  const auto policy = planners::as_scheduled(planners::make_titan(r.options));
   const tuning_queue q{waiting_jobs(r, *policy), std::move(*idle)};
   const planners::tuning_tables tables{r.options.measured};
   const planners::snapshot s{0, r.c, q.idle, q.waiting, planners::no_jobs};

@@ -5,14 +5,11 @@
 
 #include "cli/options/lookup_option.hpp"
 #include "cli/options/policy_option.hpp"
-#include "cli/options/policy_settings.hpp"
 #include "cli/output/output_file.hpp"
 #include "cli/reports/seed_study.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
 #include "messages/base/refuse.hpp"
-#include "planners/crius/crius.hpp"
-#include "planners/titan/titan.hpp"
 
 namespace troupe::cli {
 
@@ -50,15 +47,11 @@ class simulate_verb final : public verb {
                    "second table with adaptive plans for all policies)")
         ->check(CLI::IsMember({"own", "adaptive"}));
     app.add_option("--search-depth", search_depth_,
-                   "Most running jobs that crius changes in one scheduling choice")
-        ->capture_default_str();
-    app.add_option("--policy-option", settings_,
-                   "A policy's parameter, such as sia.fairness_power=-1; may be given several "
-                   "times. " +
-                       known_parameters());
+                   "The parameter search_depth of the policies that have it");
+    add_policy_option(app, settings_);
     app.add_option("--lut", lut_,
-                   "Lookup table (JSON) of fine-tuning iterations, for the policies of titan, "
-                   "instead of the cost model");
+                   "Lookup table (JSON) of fine-tuning iterations, for the policies that plan by "
+                   "one, instead of the cost model");
     app.add_option("--against", against_,
                    "One of the policies: how many jobs end 10 % sooner, and 10 % later, than "
                    "under it");
@@ -111,32 +104,36 @@ class simulate_verb final : public verb {
 
  private:
   expected<policy_list> chosen_policies() const {
-    auto policies = find_policies(policies_);
+    const auto measured = measured_rows();
+    if (!measured) return refuse(measured.error());
+    policy_setup setup{settings_, cluster_, {}, {*measured, studies::noted_in(log_)}};
+    if (search_depth_)
+      setup.usual.push_back({fmt::format("--search-depth {}: ", *search_depth_), "", "search_depth",
+                             static_cast<double>(*search_depth_)});
+    auto policies = find_policies(policies_, setup);
     if (!policies) return policies;
     std::vector<std::string> names;
     for (const auto& p : *policies) names.emplace_back(p->name());
-    const auto is_titan = [](const auto& name) {
-      return planners::titan_variant(name).has_value();
-    };
-    if (!lut_.empty() && std::ranges::none_of(names, is_titan))
-      return refuse(reason::kind::invalid,
-                    "--lut is for the policies of titan; found {}, expected titan, titan-no-merger "
-                    "or titan-no-switch among them",
-                    fmt::join(names, ", "));
+    const auto uses_rows = [](const auto& p) { return p->traits().uses_measured_rows; };
+    if (!lut_.empty() && std::ranges::none_of(*policies, uses_rows)) {
+      const auto all = policies_with_rows();
+      return refuse(reason::kind::invalid, "--lut: found the policies {}, expected one of {}",
+                    fmt::join(names, ", "), fmt::join(all, ", "));
+    }
     if (!against_.empty() && std::ranges::find(names, against_) == names.end())
       return refuse(reason::kind::invalid,
                     "--against: found '{}', expected one of the policies: {}", against_,
                     fmt::join(names, ", "));
-    const auto measured = measured_rows();
-    if (!measured) return refuse(measured.error());
-    // By the policies' own names: a plug-in's file name is not its policy's.
-    const auto settings = parse_policy_settings(settings_, names);
-    if (!settings) return refuse(settings.error());
-    for (auto& p : *policies)
-      // The wrappers keep the name, so results are still called by it.
-      p = as_simulated(std::move(p), workload_, parallelism_, search_depth_, *settings,
-                       {*measured, log_});
+    // The wrappers keep the name, so results are still called by it.
+    for (auto& p : *policies) p = as_simulated(std::move(p), workload_, parallelism_);
     return policies;
+  }
+
+  static std::vector<std::string_view> policies_with_rows() {
+    auto names = planners::policy_names();
+    std::erase_if(
+        names, [](auto name) { return !planners::make_policy(name)->traits().uses_measured_rows; });
+    return names;
   }
 
   expected<std::shared_ptr<const planners::lookup_table>> measured_rows() const {
@@ -197,7 +194,7 @@ class simulate_verb final : public verb {
   std::string faults_, out_, lut_, against_;
   // Replays run one after another.
   std::shared_ptr<studies::solve_log> log_ = std::make_shared<studies::solve_log>();
-  std::uint32_t search_depth_ = planners::crius_options{}.search_depth;
+  std::optional<std::uint32_t> search_depth_;
   std::vector<std::string> policies_{default_policy}, settings_, jobs_;
   std::uint64_t seed_ = 1;
 };

@@ -25,6 +25,7 @@
 #include "messages/base/refuse.hpp"
 #include "messages/domain/device_kind.hpp"
 #include "messages/domain/schedules.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "runtime/host/realtime.hpp"
 #include "runtime/host/stopwatch.hpp"
 #include "runtime/host/wait.hpp"
@@ -74,6 +75,7 @@ class train_verb final : public verb {
                    "--json output of an earlier run");
     app.add_option("--policy", policy_, "Scheduling policy: " + known_policies())
         ->capture_default_str();
+    add_policy_option(app, settings_);
     app.add_option("--seed", seed_, "Random seed of the virtual world")->capture_default_str();
     app.add_option("--faults", faults_, "Fault file, for the virtual world");
     prefill_.options(app);
@@ -92,7 +94,7 @@ class train_verb final : public verb {
       if (!study) return out.bad(study.error());
       study_ = std::move(*study);
     }
-    const auto policy = find_policy(policy_);
+    const auto policy = find_policy(policy_, {settings_, cluster_, {}, {}});
     if (!policy) return out.bad(policy.error());
     decides_ = *policy;
     // Before hours of training.
@@ -143,7 +145,7 @@ class train_verb final : public verb {
     for (const auto& file : files_) {
       auto job = load_job(out, file);
       if (!job) return job;
-      if (!is_training(*job))
+      if (!facts_of(*job).has_stages)
         return refuse(reason::kind::invalid, "{}: has neither `train:` nor `slots:`", file);
       members_.push_back(std::move(*job));
     }
@@ -316,6 +318,7 @@ class train_verb final : public verb {
     // up.
     o.state = "out/train";
     o.policy = policy_;
+    o.policy_settings = settings_;
     std::shared_ptr<const troupe::cluster> c;
     studies::study_hosts hosts;
     if (study_) {
@@ -425,7 +428,7 @@ class train_verb final : public verb {
     return {};
   }
 
-  std::vector<std::string> files_;
+  std::vector<std::string> files_, settings_;
   std::vector<job_spec> members_;  // one for each file
   std::string merge_ = "none", cluster_, world_, schedule_, device_, timeline_, picture_, against_,
               profile_, faults_, policy_ = default_policy;

@@ -8,6 +8,7 @@
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
 #include "formats/parse/reader.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/search/datacenter_selection.hpp"
 #include "runtime/host/stopwatch.hpp"
 
@@ -207,7 +208,7 @@ class whatif_verb final : public verb {
     if (!c) return out.bad(c.error());
     const auto job = load_job(job_);
     if (!job) return out.bad(job.error());
-    if (is_serving(*job))
+    if (!facts_of(*job).has_end)
       return out.bad(fmt::format("{}: a job that serves a model is no training", job_));
     if (auto ok = use_profile(profile_, *job, *c); !ok) return out.bad(ok.error());
     planners::selection_options o;
@@ -254,7 +255,7 @@ class whatif_verb final : public verb {
 
   void show(const output& out, const cluster& c, const job_spec& job, const answer& a) const {
     const auto& s = a.table;
-    const bool slots = job.slots.has_value();
+    const bool slots = !facts_of(job).has_model;
     out.line("{} on {}: pipelines of {}, communication / compute {:.2f}, {} per DP-cell", job.name,
              c.name, counted(s.stages, "stage"), s.communication_to_compute,
              counted(s.cell, "pipeline"));

@@ -176,7 +176,7 @@ TEST_CASE("every policy obeys a job's limits on GPUs") {
     training.name = "training";
     harness::train_it(training);
     const auto second = submitted(*v, 2, training).job;
-    v->world().run_until(200.0 + planners::make_policy(name)->round_s());
+    v->world().run_until(200.0 + planners::make_policy(name)->traits().round_s);
     for (const auto j : {id, second}) {
       const auto s = explained(*v, j).job;
       INFO(s.detail);

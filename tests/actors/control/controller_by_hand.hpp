@@ -25,7 +25,7 @@ struct controller_by_hand : spoken_world {
           connected = {}) {
     cluster_->settings.lease_s = 30;
     if (change) change(*cluster_);
-    round_s = by->round_s();
+    round_s = by->traits().round_s;
     world.add_host(controller_address, [this, by, connected](runtime::host h) {
       if (connected) h.net = connected(h.net);
       return start_controller(world.system(), h, {cluster_, by, false, true, {}, {}}).all;

@@ -2,6 +2,7 @@
 
 #include "actors/control/leases/desired_work.hpp"
 #include "actors/control/ledger/ledger.hpp"
+#include "messages/domain/work_kind.hpp"
 
 // Jobs that serve a model: what the ledger makes of their ends, and what the controller orders.
 
@@ -74,14 +75,15 @@ TEST_CASE("a decoder that has served for a while may fail any number of times") 
   one_decoder d{1};
   for (int n = 0; n < 10; ++n) {
     d.attempt(lease_outcome::failed, 1);
-    d.attempt(n % 2 == 0 ? lease_outcome::failed : lease_outcome::lost, decoder_proof_s);
+    d.attempt(n % 2 == 0 ? lease_outcome::failed : lease_outcome::lost,
+              facts_of(work_kind::decoder).proof_s);
     REQUIRE(d.job().state == job_state::waiting);
     REQUIRE(d.job().losses == 0);
   }
   CHECK(d.job().iterations_done == 0);  // it has no iterations, whatever a node reports
-  d.attempt(lease_outcome::failed, decoder_proof_s - 1);
+  d.attempt(lease_outcome::failed, facts_of(work_kind::decoder).proof_s - 1);
   CHECK_FALSE(d.end_due());
-  d.attempt(lease_outcome::failed, decoder_proof_s - 1);
+  d.attempt(lease_outcome::failed, facts_of(work_kind::decoder).proof_s - 1);
   CHECK(d.end_due() == job_state::failed);
 }
 

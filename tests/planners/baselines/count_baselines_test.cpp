@@ -238,10 +238,10 @@ TEST_CASE("gandiva counts what is idle in one pool when it says why a job waits"
   played_policy g{two_kinds(1, 2), "gandiva"};
   g.s.add(1, some_work(4));
   for (node_index n = 0; n < 3; ++n) g.s.idle.set_idle(n, 1);
-  CHECK(g.by->why_waiting(g.s.view(), 1).text == "requests 4 GPUs of one type; 2 are idle");
+  CHECK(scene_of_policies::why_of(*g.by, g.s, 1).text == "requests 4 GPUs of one type; 2 are idle");
   auto two = some_work(2);
   g.s.add(2, two);
-  CHECK(g.by->why_waiting(g.s.view(), 2).text ==
+  CHECK(scene_of_policies::why_of(*g.by, g.s, 2).text ==
         "requests 2 GPUs of one type; 2 are idle, but of too many nodes");
 }
 

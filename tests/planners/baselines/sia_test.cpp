@@ -122,7 +122,7 @@ TEST_CASE("Sia starts a job at its smallest count and at most doubles it per rou
   scene s(c);
   s.waiting[1] = waiting_job(1, sample::job(sample::gpt2_small, 16));
   const auto p = make_policy("sia");
-  CHECK(p->round_s() == 60);
+  CHECK(p->traits().round_s == 60);
   random_source r(1);
   auto d = p->decide(s.view(), r);
   REQUIRE(d.size() == 1);
@@ -249,7 +249,8 @@ TEST_CASE("under Sia a job that no pool can hold gets GPUs of several if few oth
   CHECK(w.gpus(1) == 0);
   CHECK(w.gpus(2) == 8);
   CHECK(w.gpus(3) == 0);
-  CHECK(troupe::test::has_facts(w.by->why_waiting(w.s.view(), 3).text, {"no pool", "8 GPUs"}));
+  CHECK(troupe::test::has_facts(scene_of_policies::why_of(*w.by, w.s, 3).text,
+                                {"no pool", "8 GPUs"}));
   w.s.now_s += 3600;
   CHECK(w.decide().empty());
   // Eight jobs on a GPU each are worth more.
@@ -302,6 +303,6 @@ TEST_CASE("Sia gives up a job that not even the GPUs of several pools can hold")
   scene_of_policies::played_policy failed{enough, "sia"};
   auto& j = failed.s.add(1, job);
   CHECK(failed.decide().at(0).what == decision::kind::start);
-  j.bytes_floor = 39.9e9;
+  j.history.bytes_floor = 39.9e9;
   CHECK(failed.decide().at(0).what == decision::kind::give_up);
 }

@@ -110,7 +110,7 @@ TEST_CASE("crius counts what is idle in one pool when it says why a job waits") 
   p.s.add(1, work(4));
   for (node_index n = 0; n < p.s.cluster.nodes.size(); ++n) p.s.idle.set_idle(n, 1);
   REQUIRE(p.s.idle.total_idle() == 4);
-  CHECK(p.by->why_waiting(p.s.view(), 1)
+  CHECK(scene_of_policies::why_of(*p.by, p.s, 1)
             .text.starts_with("its smallest Cell needs 4 GPUs of one type; 2 are idle"));
 }
 
@@ -168,7 +168,7 @@ TEST_CASE("jobs that started while a large earlier job waited are suspended for 
   p.s.add(2, fixed).submitted_s = p.s.now_s;
   p.settle();
   REQUIRE(p.gpus(2) == 0);
-  CHECK(p.by->why_waiting(p.s.view(), 2)
+  CHECK(scene_of_policies::why_of(*p.by, p.s, 2)
             .text.starts_with("its smallest Cell needs 4 GPUs of one type; 3 are idle"));
   small.command.clear();
   for (job_id id = 3; id <= 5; ++id) {

@@ -14,6 +14,7 @@
 #include "gpu/cuda/host/device.hpp"
 #include "gpu/emulation/counted_machine.hpp"
 #include "messages/base/random.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/cost/model_partition.hpp"
 #include "planners/policy/placement.hpp"
@@ -271,7 +272,7 @@ TEST_CASE("only the CUDA device's trainings are planned by what it asks for") {
   CHECK(m.total() < 0.6 * marp);
   CHECK(m.context == cuda_context_bytes);
   job.slots.emplace();
-  CHECK_FALSE(is_on_engine(job));
+  CHECK_FALSE(facts_of(job).on_engine);
 }
 
 TEST_CASE(
@@ -294,7 +295,7 @@ TEST_CASE(
     j.training = true;
     j.attempts = 1;
     j.spec = std::make_shared<const job_spec>(job);
-    j.memory_factor = memory_factor;
+    j.history.factor = memory_factor;
     const auto plans = plans_for(with_more_headroom(c, memory_factor), job);
     REQUIRE(plans);
     j.plans = std::make_shared<const std::vector<plan>>(*plans);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "harness/facts.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/plans/exact_gpus.hpp"
 #include "planners/plans/fits.hpp"
 #include "planners/plans/places.hpp"
@@ -216,7 +217,7 @@ TEST_CASE("a program starts on what is idle as soon as its type has as many GPUs
         s.idle.set_idle(n, std::uint32_t(lost.below(c.nodes[n].gpus + 1)));
       const bool can = one_type_can(c, s.idle, job, 0);
       CHECK(starts_of(s, *p, 1) == std::size_t{can});
-      if (!can) CHECK(!p->why_waiting(s.view(), 1).text.empty());
+      if (!can) CHECK(!scene_of_policies::why_of(*p, s, 1).text.empty());
       (can ? yes : no) += 1;
     }
   }
@@ -244,7 +245,7 @@ TEST_CASE("every policy's own decisions give programs their numbers beside other
         for (int round = 0; round < 3; ++round) {
           random_source random{seed};
           carry_out(s, p->decide(s.view(), random));  // requires within_bounds() of each start
-          for (const auto& [id, j] : s.running) ran += has_exact_gpus(*j.spec);
+          for (const auto& [id, j] : s.running) ran += facts_of(*j.spec).exact_gpus;
           if (s.running.empty()) continue;
           const auto ended = s.running.begin()->first;
           for (const auto& share : s.running.at(ended).where)
@@ -284,7 +285,7 @@ TEST_CASE("a policy that knows nothing of exact numbers cannot start a program w
   busy.add(1, exact_program(8));
   busy.idle.set_idle(1, 3);
   CHECK(starts_of(busy, *p, 1) == 0);
-  CHECK(p->why_waiting(busy.view(), 1).text == "needs 8 A100-40GB; 7 are idle");
+  CHECK(scene_of_policies::why_of(*p, busy, 1).text == "needs 8 A100-40GB; 7 are idle");
 }
 
 TEST_CASE("a program's GPUs are of one node if possible, else as many of each of the fewest") {

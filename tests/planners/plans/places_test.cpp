@@ -5,6 +5,7 @@
 #include <string>
 
 #include "harness/facts.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/plans/exact_gpus.hpp"
 #include "planners/plans/places.hpp"
 #include "planners/plans/shortage.hpp"
@@ -63,7 +64,7 @@ allocation place_of(const policy& by, const cluster& c, const job_spec& spec) {
   s.by = &by;
   s.add(1, spec).submitted_s = s.now_s;
   for (random_source r{1}; !s.waiting.empty() && s.now_s < 5000 + 1800;
-       s.now_s += std::max(60.0, by.round_s())) {
+       s.now_s += std::max(60.0, by.traits().round_s)) {
     const auto decisions = by.decide(s.view(), r);
     carry_out(s, decisions);
   }
@@ -156,7 +157,7 @@ TEST_CASE(
     s.idle.set_idle(1, 2);
     random_source r{1};
     CHECK(by->decide(s.view(), r).empty());
-    CHECK(has_facts(by->why_waiting(s.view(), 1).text, {"needs 4", "in one datacenter"}));
+    CHECK(has_facts(scene_of_policies::why_of(*by, s, 1).text, {"needs 4", "in one datacenter"}));
     auto free = program(4);
     free.across_datacenters = true;
     scene t{c};
@@ -212,7 +213,7 @@ TEST_CASE("no policy starts anything over datacenters without a link, on random 
       s.by = by.get();
       for (job_id id = 1; id <= 8; ++id) {
         auto job = r.chance(0.2) ? variety::some_training(r) : variety::some_program(r, c);
-        if (r.chance(0.5) && !is_pipeline_job(job)) {
+        if (r.chance(0.5) && !facts_of(job).pipelines) {
           job.command = {"train"};
           job.exact_gpus = r.chance(0.7);
           if (job.exact_gpus) job.gpus = 1 + std::uint32_t(r.below(12));
@@ -321,9 +322,9 @@ TEST_CASE("a job behind a reservation is told for whom its GPUs are kept, and si
   REQUIRE(kept);
   CHECK(kept->job == 2);
   s.now_s += 5;
-  CHECK(has_facts(by->why_waiting(s.view(), 3).text,
+  CHECK(has_facts(scene_of_policies::why_of(*by, s, 3).text,
                   {"kept for job 2", "'program'", "for 40 s", "3 idle GPUs of"}));
-  CHECK(has_facts(by->why_waiting(s.view(), 2).text, {"kept for it, for 40 s"}));
+  CHECK(has_facts(scene_of_policies::why_of(*by, s, 2).text, {"kept for it, for 40 s"}));
 }
 
 TEST_CASE("a program that permits unequal numbers gets them where no equal ones are") {
@@ -392,8 +393,8 @@ TEST_CASE("a job of a higher priority gets the GPUs of elastic programs that hav
     carry_out(s, decisions);
     CHECK(s.running.contains(3) == (priority > 0));
     if (priority == 0)
-      CHECK(
-          has_facts(by->why_waiting(s.view(), 3).text, {"needs 4", "began lately", "left alone"}));
+      CHECK(has_facts(scene_of_policies::why_of(*by, s, 3).text,
+                      {"needs 4", "began lately", "left alone"}));
   }
 }
 
@@ -414,7 +415,7 @@ TEST_CASE("pipelines have room only where each datacenter has what their stages 
   scene s{c};
   s.idle = idle;
   s.add(1, job);
-  const auto why = complete("troupe")->why_waiting(s.view(), 1).text;
+  const auto why = scene_of_policies::why_of(*complete("troupe"), s, 1).text;
   CHECK(has_facts(why, {"needs 2 idle GPUs in each of 3 datacenters", "d2 has 0"}));
   job.pipeline.stages_per_datacenter = 0;
   CHECK(has_room(c, idle, job, any));

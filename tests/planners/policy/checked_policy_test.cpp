@@ -19,7 +19,7 @@ struct scripted final : policy {
   double every_s = 0;
 
   std::string_view name() const override { return "scripted"; }
-  double round_s() const override { return every_s; }
+  policy_traits traits() const override { return {.round_s = every_s}; }
   std::vector<decision> decide(const snapshot& s, random_source&) const override {
     return decides(s);
   }

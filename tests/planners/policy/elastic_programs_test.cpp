@@ -9,6 +9,7 @@
 #include <set>
 #include <tuple>
 
+#include "messages/domain/work_kind.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/policy/elastic_jobs.hpp"
 #include "planners/policy/progress.hpp"
@@ -77,11 +78,11 @@ void show(const cluster& c, job_view& j) {
 }  // namespace
 
 TEST_CASE("a program can be resumed if its file says that it is elastic") {
-  CHECK(!is_resumable(program()));
+  CHECK(!facts_of(program()).resumable);
   auto spec = program();
   spec.elastic.emplace();
-  CHECK(is_resumable(spec));
-  CHECK(is_resumable(sample::job(sample::gpt2_small, 32)));
+  CHECK(facts_of(spec).resumable);
+  CHECK(facts_of(sample::job(sample::gpt2_small, 32)).resumable);
 }
 
 TEST_CASE("an elastic program may have the numbers, types and layouts of its file") {
@@ -267,7 +268,7 @@ class program_world {
     auto decisions = by_.decide(s_.view(), own);
     // Unions and followers are simulated work's alone.
     for (const auto& d : decisions)
-      for (const auto id : d.with) REQUIRE(!is_program(*view_of(s_.view(), id)->spec));
+      for (const auto id : d.with) REQUIRE(!facts_of(*view_of(s_.view(), id)->spec).has_processes);
     std::erase_if(decisions, [](const decision& d) { return d.after || !d.with.empty(); });
     std::size_t changes = 0;
     for (const auto& d : decisions) changes += check(d);
@@ -291,7 +292,7 @@ class program_world {
       if (random_.chance(0.6)) spec.command = {"train"};
       auto limits = random_limits(random_);
       if (limits.max_gpus > 0) spec.gpus = std::min(spec.gpus, limits.max_gpus);
-      if (elastic_ && is_program(spec)) spec.elastic = std::move(limits);
+      if (elastic_ && facts_of(spec).has_processes) spec.elastic = std::move(limits);
       if (random_.chance(0.1)) spec.priority = 1;
       auto& j = s_.add(++last_, spec);
       j.submitted_s = s_.now_s;
@@ -308,7 +309,7 @@ class program_world {
   std::size_t check(const decision& d) const {
     const auto* j = view_of(s_.view(), d.job);
     REQUIRE(j);
-    if (!is_program(*j->spec) || d.what == decision::kind::give_up) return 0;
+    if (!facts_of(*j->spec).has_processes || d.what == decision::kind::give_up) return 0;
     INFO("job " << d.job);
     const bool runs = !j->where.empty();
     if (!elastic_) REQUIRE(!runs);
@@ -320,7 +321,7 @@ class program_world {
 
   void started(job_view& j) {
     j.iteration_s = j.spec->global_batch / std::max(1e-3, j.how.samples_per_s);
-    if (!is_elastic_program(*j.spec)) return;
+    if (!facts_of(*j.spec).elastic) return;
     auto r = j.elastic ? *j.elastic : elastic_record{};
     const auto& type = s_.cluster.gpu_of(j.where.front().node).name;
     if (r.first_gpus == 0) {
@@ -416,7 +417,7 @@ std::string type_after_rounds(std::string_view name, bool known) {
     now.plans = plans;
     show(s.cluster, now);
     carry_out(s, by->decide(s.view(), random));
-    s.now_s += std::max(360.0, by->round_s());
+    s.now_s += std::max(360.0, by->traits().round_s);
   }
   return s.cluster.gpu_of(s.running.at(1).where.front().node).name;
 }
@@ -451,7 +452,8 @@ TEST_CASE("a job alone on an idle cluster starts within an hour or is refused") 
       j.submitted_s = s.now_s;
       show(s.cluster, j);
       const double until_s = s.now_s + 3600;
-      for (; !s.waiting.empty() && s.now_s <= until_s; s.now_s += std::max(60.0, by->round_s()))
+      for (; !s.waiting.empty() && s.now_s <= until_s;
+           s.now_s += std::max(60.0, by->traits().round_s))
         carry_out(s, by->decide(s.view(), r));
       REQUIRE(s.waiting.empty());
       started += s.running.size();

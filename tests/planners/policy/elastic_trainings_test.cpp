@@ -260,6 +260,6 @@ TEST_CASE("under a baseline a training across GPU types starts, and runs to its 
     has_run(x.s.running.at(1), x.s.now_s, 600);
     x.s.add(2, fixed_training(10, 1));
     CHECK(x.decide().empty());
-    CHECK(x.by->why_waiting(x.s.view(), 2).code == reason::kind::insufficient);
+    CHECK(scene_of_policies::why_of(*x.by, x.s, 2).code == reason::kind::insufficient);
   }
 }

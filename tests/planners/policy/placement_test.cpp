@@ -49,7 +49,7 @@ std::vector<decision> decided(const scene& s, std::string_view name = "frenzy") 
 
 /// Not by its plans, as most policies.
 bool places_trainings(std::string_view name) {
-  return make_policy(name)->plans_by_request() && name != "fcfs" && name != "opportunistic";
+  return make_policy(name)->traits().plans_by_request && name != "fcfs" && name != "opportunistic";
 }
 
 }  // namespace
@@ -123,9 +123,9 @@ TEST_CASE("a training waits while others hold the GPUs that it requests, and say
   carry_out(s, decided(s));
   s.add(2, wishing(4, 2));
   CHECK(decided(s).empty());
-  CHECK(
-      troupe::test::has_facts(with_trainings(make_policy("frenzy"))->why_waiting(s.view(), 2).text,
-                              {"8 GPUs", "2 pipelines", "4 stages", "4"}));
+  CHECK(troupe::test::has_facts(
+      scene_of_policies::why_of(*with_trainings(make_policy("frenzy")), s, 2).text,
+      {"8 GPUs", "2 pipelines", "4 stages", "4"}));
   // The first ends.
   for (const auto& share : s.running[1].where) s.idle.set_idle(share.node, 1);
   s.running.clear();

@@ -54,11 +54,12 @@ TEST_CASE(
             if (r.chance(0.2)) spec.gpu_type = s.cluster.gpus[r.below(s.cluster.gpus.size())].name;
             auto& j = s.add(next++, spec);
             if (r.chance(0.1)) {
-              j.out_of_memory = 1 + std::uint32_t(r.below(3));
-              j.bytes_floor = 10e9;
+              j.history.out_of_memory = 1 + std::uint32_t(r.below(3));
+              j.history.bytes_floor = 10e9;
               if (r.chance(0.7)) {
-                j.tried_gpus = 1u << r.below(4);
-                j.tried_bytes = s.cluster.gpus[r.below(s.cluster.gpus.size())].memory_bytes();
+                j.history.tried_gpus = 1u << r.below(4);
+                j.history.tried_bytes =
+                    s.cluster.gpus[r.below(s.cluster.gpus.size())].memory_bytes();
               }
             }
           }
@@ -116,7 +117,8 @@ TEST_CASE(
   REQUIRE(d.size() == 2);
   CHECK(d[0].job == 3);
   CHECK(d[1].job == 2);
-  CHECK(troupe::test::has_facts(p->why_waiting(s.view(), 1).text, {"8 GPUs", "36.7 GB", "4"}));
+  CHECK(troupe::test::has_facts(scene_of_policies::why_of(*p, s, 1).text,
+                                {"8 GPUs", "36.7 GB", "4"}));
   s.idle.set_idle(0, 0);
   CHECK(p->decide(s.view(), r).empty());
 }
@@ -132,11 +134,11 @@ TEST_CASE("after an out-of-memory Frenzy takes the next larger plan, and gives u
   REQUIRE(first.size() == 1);
   double max = 0;
   for (const auto& x : *j.plans) max = std::max(max, x.bytes_per_gpu);
-  j.bytes_floor = max - 1;
+  j.history.bytes_floor = max - 1;
   const auto second = p->decide(s.view(), r);
   REQUIRE(second.size() == 1);
   CHECK(second[0].how.bytes_per_gpu == max);
-  j.bytes_floor = max;
+  j.history.bytes_floor = max;
   const auto third = p->decide(s.view(), r);
   REQUIRE(third.size() == 1);
   CHECK(third[0].what == decision::kind::give_up);
@@ -155,7 +157,7 @@ struct retried_job {
     random_source r(1);
     return by->decide(s.view(), r);
   }
-  std::string why() const { return by->why_waiting(s.view(), 1).text; }
+  std::string why() const { return scene_of_policies::why_of(*by, s, 1).text; }
   /// Where it starts; empty: it waits.
   allocation starts() {
     const auto d = decide();
@@ -165,9 +167,9 @@ struct retried_job {
     return d[0].where;
   }
   void ran_out(std::uint32_t gpus, double memory_gb) {
-    ++job().out_of_memory;
-    job().tried_gpus = gpus;
-    job().tried_bytes = memory_gb * 1e9;
+    ++job().history.out_of_memory;
+    job().history.tried_gpus = gpus;
+    job().history.tried_bytes = memory_gb * 1e9;
   }
   /// Starts, and runs out of memory there.
   allocation fails() {
@@ -276,12 +278,12 @@ TEST_CASE("opportunistic asks for larger GPUs only where the job allows them") {
 
 TEST_CASE("opportunistic doubles the count if nobody wrote down what the last attempt had") {
   retried_job j{three_sizes(), sample::job(sample::gpt2_7b, 2)};
-  j.job().out_of_memory = 1;
+  j.job().history.out_of_memory = 1;
   CHECK(j.starts() == allocation{{1, 2}});
   CHECK(troupe::test::has_facts(j.why(), {"2 GPUs", "1 requested", "1 times"}));
-  j.job().out_of_memory = 4;  // 8 did not do
+  j.job().history.out_of_memory = 4;  // 8 did not do
   CHECK(total_gpus(j.starts()) == 14);
-  j.job().out_of_memory = 5;
+  j.job().history.out_of_memory = 5;
   CHECK(troupe::test::has_facts(j.given_up(), {"out of memory", "14 GPUs"}));
 }
 
@@ -292,7 +294,7 @@ TEST_CASE("fcfs and opportunistic have no plans for more GPUs than the cluster h
   for (const auto* name : {"fcfs", "opportunistic"}) {
     INFO(name);
     const auto p = make_policy(name);
-    CHECK(p->plans_by_request());
+    CHECK(p->traits().plans_by_request);
     planning_budget budget;
     const auto plans = p->plans_of(c, job, budget);
     REQUIRE_FALSE(plans);
@@ -324,6 +326,6 @@ TEST_CASE("under FCFS the head of the line blocks, and impossible requests are r
   CHECK(troupe::test::has_facts(d[0].why.text, {"16 GPUs", "4"}));
   CHECK(d[1].job == 2);
   carry_out(s, d);
-  CHECK(troupe::test::has_facts(p->why_waiting(s.view(), 3).text, {"2 GPUs", "1"}));
-  CHECK(troupe::test::has_facts(p->why_waiting(s.view(), 4).text, {"job 3"}));
+  CHECK(troupe::test::has_facts(scene_of_policies::why_of(*p, s, 3).text, {"2 GPUs", "1"}));
+  CHECK(troupe::test::has_facts(scene_of_policies::why_of(*p, s, 4).text, {"job 3"}));
 }

@@ -69,7 +69,8 @@ struct program_cluster {
 TEST_CASE(
     "a wide program starts when those that ran as it came have ended, whoever comes after it") {
   for (const auto name : policy_names()) {
-    if (make_policy(name)->round_s() > 0) continue;  // stops no program either, but starts later
+    if (make_policy(name)->traits().round_s > 0)
+      continue;  // stops no program either, but starts later
     for (const std::int32_t later : {-5, 0}) {
       CAPTURE(name, later);
       cluster c;

@@ -117,7 +117,7 @@ TEST_CASE("a decoder that no GPU holds is refused with what it needs and what th
   REQUIRE(d.size() == 1);
   CHECK(d[0].what == decision::kind::give_up);
   CHECK(d[0].why == large.error());
-  CHECK(p->why_waiting(s.view(), 1) == large.error());
+  CHECK(scene_of_policies::why_of(*p, s, 1) == large.error());
 }
 
 TEST_CASE("decoders take the smallest sufficient memory, then the fullest node, then its name") {
@@ -149,12 +149,12 @@ TEST_CASE("a decoder without an idle GPU waits and stops nobody") {
   s.add(1, job);
   s.idle.set_idle(3, 0), s.idle.set_idle(4, 0);
   CHECK(decide(*p, s).empty());
-  const auto why = p->why_waiting(s.view(), 1);
+  const auto why = scene_of_policies::why_of(*p, s, 1);
   CHECK(why.code == reason::kind::insufficient);
   CHECK_THAT(why.text, Catch::Contains(waits + " of type A100-40GB with more than 20."));
   s.idle.set_idle(4, 1);
   CHECK(places(*p, s)[1] == "n4");
-  CHECK_THAT(p->why_waiting(s.view(), 1).text, Catch::Contains("about to start"));
+  CHECK_THAT(scene_of_policies::why_of(*p, s, 1).text, Catch::Contains("about to start"));
 }
 
 TEST_CASE("a decoder that ran out of memory where it fit by the prediction is given up") {
@@ -162,8 +162,8 @@ TEST_CASE("a decoder that ran out of memory where it fit by the prediction is gi
   scene s{four_types()};
   s.by = p.get();
   auto& j = s.add(1, decoder(1));
-  j.out_of_memory = 1;
-  j.bytes_floor = j.plans->front().bytes_per_gpu;
+  j.history.out_of_memory = 1;
+  j.history.bytes_floor = j.plans->front().bytes_per_gpu;
   const auto d = decide(*p, s);
   REQUIRE(d.size() == 1);
   CHECK(d[0].what == decision::kind::give_up);
@@ -177,8 +177,8 @@ TEST_CASE(
       const std::shared_ptr<const policy> alone{make_policy(name)};
       const auto p = with_serving(alone);
       CHECK(p->name() == name);
-      CHECK(p->round_s() == alone->round_s());
-      CHECK(p->plans_by_request() == alone->plans_by_request());
+      CHECK(p->traits().round_s == alone->traits().round_s);
+      CHECK(p->traits().plans_by_request == alone->traits().plans_by_request);
       std::size_t started = 0, others = 0;
       for (std::uint64_t seed = 1; seed <= 12; ++seed) {
         CAPTURE(seed);
@@ -232,7 +232,7 @@ TEST_CASE(
         REQUIRE(r3.state() == r4.state());
         others += of_others.size();
         for (const auto& [id, j] : s.waiting)
-          REQUIRE_FALSE(p->why_waiting(s.view(), id).text.empty());
+          REQUIRE_FALSE(scene_of_policies::why_of(*p, s, id).text.empty());
         CHECK(p->why_waiting(s.view(), 9999).code == reason::kind::unknown);
         carry_out(s, d);  // every start fits
       }

@@ -264,7 +264,7 @@ TEST_CASE("Troupe's policy says what a waiting job needs, and how many jobs are 
   x.s.add(3, long_job(100'000, 8));
   REQUIRE(x.s.running.size() == 2);
   CHECK(troupe::test::has_facts(
-      x.by->why_waiting(x.s.view(), 3).text,
+      scene_of_policies::why_of(*x.by, x.s, 3).text,
       {"needs 1 A100-80GB", "0 are idle", "1 running jobs", "1 others are not stopped"}));
 }
 
@@ -299,7 +299,7 @@ TEST_CASE("the caches of Troupe's policy do not change its decisions") {
     scene s(sample::random_cluster(r));
     for (job_id id = 1; id <= 12; ++id) {
       auto& j = s.add(id, long_job(1 + r.below(10'000), 1u << r.below(6)));
-      if (r.chance(0.2)) j.bytes_floor = 8e9;
+      if (r.chance(0.2)) j.history.bytes_floor = 8e9;
     }
     REQUIRE(same(decide(*used, s), decide(*make_policy("troupe"), s)));
     carry_out(s, decide(*used, s));
@@ -322,7 +322,7 @@ TEST_CASE("the caches of Troupe's policy do not change its decisions") {
       const auto& j = s.add(id, long_job(1 + r.below(10'000), 1u << r.below(6)));
       arrivals.push_back({s.now_s - 50, j.spec, j.plans});
       if (r.chance(0.3)) arrivals.erase(arrivals.begin());
-      if (r.chance(0.3) && !s.running.empty()) s.running.begin()->second.bytes_floor = 8e9;
+      if (r.chance(0.3) && !s.running.empty()) s.running.begin()->second.history.bytes_floor = 8e9;
       const auto decided = decide_shared(*make_policy("troupe"));
       REQUIRE(same(decide_shared(*used), decided));
       carry_out(s, decided);

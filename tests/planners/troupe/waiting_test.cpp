@@ -167,7 +167,7 @@ TEST_CASE("policies that use plans give up a job without plans, with a reason") 
     }
     CHECK(given_up == 1);
     CHECK(started == 1);
-    CHECK_FALSE(make_policy(name)->why_waiting(s.view(), 1).text.empty());
+    CHECK_FALSE(scene_of_policies::why_of(*make_policy(name), s, 1).text.empty());
   }
 }
 

@@ -129,7 +129,7 @@ TEST_CASE("every policy that decides within a minute starts programs with the GP
     const std::string policy{name};
     // Those that take only jobs with a deadline; and Gavel's rounds and others' are longer.
     if (policy == "crius-ddl" || policy == "elasticflow") continue;
-    if (planners::make_policy(policy)->round_s() > 60) continue;
+    if (planners::make_policy(policy)->traits().round_s > 60) continue;
     CAPTURE(policy);
     detached cluster{{"--policy", policy}, {}, cluster_file};
     INFO(cluster.said.err);

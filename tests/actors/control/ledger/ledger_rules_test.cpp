@@ -142,12 +142,12 @@ TEST_CASE("what an attempt was predicted and measured to need is remembered if e
   REQUIRE(t.job(1).memory.size() == 1);
   CHECK(t.job(1).memory[0].peak_bytes == 12e9);
   CHECK_FALSE(t.job(1).memory[0].out_of_memory);
-  CHECK(t.job(1).out_of_memory == 0);
-  CHECK(t.job(1).memory_factor == 1);
+  CHECK(t.job(1).history.out_of_memory == 0);
+  CHECK(t.job(1).history.factor == 1);
   t.grant(3, 1, {{0, 1, {0}}});
   t.end(3, 0, lease_outcome::out_of_memory);
   CHECK(t.job(1).memory.size() == 2);
-  CHECK(t.job(1).out_of_memory == 1);
+  CHECK(t.job(1).history.out_of_memory == 1);
 }
 
 TEST_CASE("the smallest GPU of a lease says how much memory was too little") {
@@ -155,30 +155,30 @@ TEST_CASE("the smallest GPU of a lease says how much memory was too little") {
   t.accept(1);
   t.grant(1, 1, {{0, 1, {0}}, {1, 1, {0}}}, 8);
   for (const auto p : {0u, 1u}) t.end(1, p, lease_outcome::out_of_memory);
-  CHECK(t.job(1).memory_factor == Approx(2).epsilon(0.001));  // 8 GB were predicted, 16 did not do
-  CHECK(t.job(1).bytes_floor == 0);
+  CHECK(t.job(1).history.factor == Approx(2).epsilon(0.001));  // 8 GB were predicted, 16 did not do
+  CHECK(t.job(1).history.bytes_floor == 0);
 }
 
 TEST_CASE("of the last attempt that ran out of memory its GPUs are known, also from a snapshot") {
   scripted_ledger t;
   t.accept(1);
-  CHECK(t.job(1).tried_gpus == 0);
-  CHECK(t.job(1).tried_bytes == 0);
+  CHECK(t.job(1).history.tried_gpus == 0);
+  CHECK(t.job(1).history.tried_bytes == 0);
   t.grant(1, 1, {{0, 1, {0, 1}}, {1, 1, {0}}});
   for (const auto p : {0u, 1u}) t.end(1, p, lease_outcome::out_of_memory);
-  CHECK(t.job(1).tried_gpus == 3);
-  CHECK(t.job(1).tried_bytes == 16e9);
+  CHECK(t.job(1).history.tried_gpus == 3);
+  CHECK(t.job(1).history.tried_bytes == 16e9);
   t.grant(2, 1, {{0, 1, {0, 1, 2, 3}}});
   t.end(2, 0, lease_outcome::preempted, 10);
-  CHECK(t.job(1).tried_gpus == 3);
+  CHECK(t.job(1).history.tried_gpus == 3);
   scripted_ledger again;
   for (const auto& e : t.book.snapshot()) REQUIRE(again.say(e));
-  CHECK(again.job(1).tried_gpus == 3);
-  CHECK(again.job(1).tried_bytes == 16e9);
+  CHECK(again.job(1).history.tried_gpus == 3);
+  CHECK(again.job(1).history.tried_bytes == 16e9);
   again.grant(3, 1, {{0, 1, {0, 1, 2, 3}}});
   again.end(3, 0, lease_outcome::out_of_memory);
-  CHECK(again.job(1).tried_gpus == 4);
-  CHECK(again.job(1).tried_bytes == 40e9);
+  CHECK(again.job(1).history.tried_gpus == 4);
+  CHECK(again.job(1).history.tried_bytes == 40e9);
 }
 
 TEST_CASE("if no prediction fitted, the largest that did not do is a floor for the next") {
@@ -188,8 +188,8 @@ TEST_CASE("if no prediction fitted, the largest that did not do is a floor for t
   for (const double gb : {40.0, 50.0, 45.0}) {
     t.grant(++lease, 1, {{0, 1, {0}}}, gb);
     t.end(lease, 0, lease_outcome::out_of_memory);
-    CHECK(t.job(1).memory_factor == 1);
-    CHECK(t.job(1).bytes_floor == (gb > 40 ? 50e9 : 40e9));
+    CHECK(t.job(1).history.factor == 1);
+    CHECK(t.job(1).history.bytes_floor == (gb > 40 ? 50e9 : 40e9));
   }
 }
 

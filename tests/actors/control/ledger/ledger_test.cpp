@@ -97,7 +97,7 @@ TEST_CASE("running out of memory raises every memory prediction of the job and i
       l.apply(part_ended{1, 0, 3, lease_outcome::out_of_memory, 0, 41e9, "CUDA out of memory"}));
   const auto* j = l.job(1);
   CHECK(j->state == job_state::waiting);
-  CHECK(j->memory_factor == Approx(4).epsilon(0.001));  // 10 GB were predicted, 40 were not enough
+  CHECK(j->history.factor == Approx(4).epsilon(0.001));  // 10 GB were predicted, 40 were not enough
   REQUIRE(j->memory.size() == 1);
   CHECK(j->memory[0].out_of_memory);
   CHECK(j->memory[0].peak_bytes == 41e9);
@@ -270,6 +270,6 @@ TEST_CASE("running out of memory without a prediction leaves the job's predictio
   std::get<lease_granted>(g).predicted_bytes = 0;
   REQUIRE(l.apply(g));
   REQUIRE(l.apply(part_ended{1, 0, 3, lease_outcome::out_of_memory, 0, 0, ""}));
-  CHECK(l.job(1)->memory_factor == 1);
-  CHECK(l.job(1)->bytes_floor == 0);
+  CHECK(l.job(1)->history.factor == 1);
+  CHECK(l.job(1)->history.bytes_floor == 0);
 }

@@ -67,7 +67,7 @@ TEST_CASE("members whose union is preempted or lost wait again with their share 
       for (const job_id id : {1, 2}) {
         CHECK(t->state(id) == job_state::waiting);
         CHECK_FALSE(t->job(id).in);
-        CHECK_FALSE(t->job(id).alone);
+        CHECK_FALSE(t->job(id).history.alone);
         CHECK(t->job(id).detail == "what happened");
         CHECK(t->book.lease_of(t->job(id)) == nullptr);
         CHECK(t->job(id).losses == 0);
@@ -116,11 +116,11 @@ TEST_CASE("members of a union that runs out of memory wait, and are to run alone
   t.end_both(lease_outcome::out_of_memory, 15);
   for (const job_id id : {1, 2}) {
     CHECK(t.state(id) == job_state::waiting);
-    CHECK(t.job(id).alone);
-    CHECK(t.job(id).out_of_memory == 1);
-    CHECK(t.job(id).memory_factor == 1);  // of one job nothing is known
-    CHECK(t.job(id).bytes_floor == 0);
-    CHECK(t.job(id).tried_gpus == 0);
+    CHECK(t.job(id).history.alone);
+    CHECK(t.job(id).history.out_of_memory == 1);
+    CHECK(t.job(id).history.factor == 1);  // of one job nothing is known
+    CHECK(t.job(id).history.bytes_floor == 0);
+    CHECK(t.job(id).history.tried_gpus == 0);
     CHECK(t.job(id).memory.empty());
   }
   t.settle(3, job_state::cancelled);
@@ -199,8 +199,8 @@ TEST_CASE("a member that leaves to wait may run elsewhere while its union goes o
   // The union's end is not its affair any more.
   t.end_both(lease_outcome::out_of_memory, 20);
   CHECK(t.state(1) == job_state::running);
-  CHECK_FALSE(t.job(1).alone);
-  CHECK(t.job(2).alone);
+  CHECK_FALSE(t.job(1).history.alone);
+  CHECK(t.job(2).history.alone);
 }
 
 TEST_CASE("a union whose members have all left ends with its lease") {

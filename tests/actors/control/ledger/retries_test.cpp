@@ -7,6 +7,7 @@
 #include "actors/control/ledger/ledger.hpp"
 #include "actors/control/ledger/retries.hpp"
 #include "messages/codec/codec.hpp"
+#include "messages/domain/work_kind.hpp"
 
 // Which ends of attempts count, for what, and when a job that has failed is queued again.
 
@@ -113,9 +114,10 @@ TEST_CASE("only what nodes do without progress counts for max_restarts") {
     t.attempt(end_word::node_stopped);  // does not break the row either
     CHECK(t.job().losses == static_cast<std::uint32_t>(i));
   }
-  t.attempt(end_word::lost_node, program_proof_s);
+  t.attempt(end_word::lost_node, facts_of(work_kind::program).proof_s);
   CHECK(t.job().losses == 0);
-  for (int i = 0; i < 3; ++i) t.attempt(end_word::lost_node, program_proof_s - 1);
+  for (int i = 0; i < 3; ++i)
+    t.attempt(end_word::lost_node, facts_of(work_kind::program).proof_s - 1);
   CHECK(t.job().losses == 3);
   t.attempt(end_word::lost_node, 5, {}, 40);
   CHECK(t.job().losses == 0);
@@ -246,7 +248,7 @@ TEST_CASE("a job is repeated only after the words and statuses that its rule nam
   one_part counted{spec};
   counted.attempt(end_word::out_of_memory);
   CHECK(counted.delay_s() >= 10);
-  CHECK(counted.job().out_of_memory == 1);
+  CHECK(counted.job().history.out_of_memory == 1);
   counted.attempt(end_word::out_of_memory);
   CHECK_FALSE(counted.waits());
 }

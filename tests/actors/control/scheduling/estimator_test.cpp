@@ -24,7 +24,7 @@ class clock_by_hand final : public runtime::clock {
 class noting_policy final : public planners::policy {
  public:
   std::string_view name() const override { return "noting"; }
-  bool plans_by_request() const override { return by_request; }
+  planners::policy_traits traits() const override { return {.plans_by_request = by_request}; }
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planners::planning_budget& budget) const override {
     planned.push_back(job.name);

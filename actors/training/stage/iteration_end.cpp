@@ -1,0 +1,110 @@
+#include <utility>
+
+#include "actors/training/device/stage_backend.hpp"
+#include "actors/training/stage/stage.hpp"
+#include "actors/training/stage/stage_operations.hpp"
+#include "gpu/model/checkpoint_fence.hpp"
+#include "messages/base/invariant.hpp"
+
+// The stage's part about the end of an iteration: sums of gradients, the update, a checkpoint.
+
+namespace troupe::actors {
+
+// Devices of one group sum their gradients without the hosts, which then exchange only those of a
+// tied embedding.
+void stage_state::begin_gradients() {
+  TROUPE_INVARIANT(next_ == o_.setup.order.size(), "gradients are summed after the last step");
+  TROUPE_INVARIANT(!busy_, "gradients are summed while the device is idle");
+  const bool alone = !gradient_all_reduce::needed(o_.setup);
+  if (alone || !executor_->has_gradients()) return update({});
+  if (training_.gradients().joined()) {
+    phase_ = phase::exchange;
+    exchange_began_s_ = now_s();
+    return advance_exchange();
+  }
+  phase_ = phase::gradients;
+  submit({.what = gpu::operation::kind::gradients});
+}
+
+void stage_state::begin_exchange(gpu::outcome o) {
+  phase_ = phase::exchange;
+  exchange_began_s_ = now_s();
+  send_all(training_.add_gradients(executor_->take_gradients(o)));
+  advance_exchange();
+}
+
+/// Goes as far as the tensors received allow: the all-reduce of the devices once it has its inputs,
+/// and the update once all sums are here.
+void stage_state::advance_exchange() {
+  if (busy_ || failed_) return;
+  auto& gradients = training_.gradients();
+  if (const auto& error = gradients.error(); !error.empty())
+    return fail({reason::kind::malformed, error});
+  if (auto inputs = gradients.take_device_inputs())
+    return submit({.what = gpu::operation::kind::sum, .in = std::move(*inputs)});
+  if (!gradients.complete()) {
+    // Devices that all-reduce have no guest.
+    if (!gradients.joined()) be_idle(o_.setup.order.size() + 1);
+    return tensors_.await(o_.setup.order.size(), nullptr);
+  }
+  record_task(task_kind::reduce, 0, now_s() - exchange_began_s_);
+  update(gradients.result());
+}
+
+// Clipping needs the norm of the sums over all stages, which the neighbours add up first.
+void stage_state::advance_norm() {
+  TROUPE_INVARIANT(phase_ == phase::norm_exchange,
+                   "squared norms are added up after the device has computed its own");
+  const auto& gradients = training_.gradients();
+  if (busy_ || failed_) return;
+  if (!gradients.error().empty()) return fail({reason::kind::malformed, gradients.error()});
+  if (!gradients.norm().complete()) return tensors_.await(o_.setup.order.size() + 1, nullptr);
+  phase_ = phase::update;
+  submit(clipped_update_operation(gradients.norm().result(), training_.gradient_scale()));
+}
+
+void stage_state::update(std::pair<payload, payload> sums) {
+  TROUPE_INVARIANT(next_ == o_.setup.order.size(), "parameters are updated after the last step");
+  const bool clips = executor_->needs_norm();
+  phase_ = clips ? phase::norms : phase::update;
+  submit(clips ? norms_operation(std::move(sums))
+               : update_operation(std::move(sums), training_.gradient_scale()));
+}
+
+// The lending comes first: what it adds is part of the report.
+void stage_state::end_iteration(const gpu::outcome& o) {
+  TROUPE_INVARIANT(phase_ == phase::update, "an iteration ends with its update");
+  training_.report().end_s = reports_.training_time_s();
+  lending_.on_iteration_ended(training_.report());
+  training_.end_iteration(o, tensors_.received().hops());
+  tensors_.end_iteration();
+  training_.is_checkpoint_due() ? save() : saved();
+}
+
+// A newer lease that has opened the directory owns it: this one's training is over then, and must
+// not write.
+void stage_state::save() {
+  const auto& how = o_.setup.how;
+  if (executor_->saves_without_files()) {
+    training_.mark_saved();
+    return saved();
+  }
+  if (!training_.writes_checkpoint()) return saved();
+  TROUPE_INVARIANT(!busy_, "a checkpoint is written while the device is idle");
+  if (const auto ok = gpu::check_fence(how.checkpoint, me().lease); !ok) return fail(ok.error());
+  phase_ = phase::saving;
+  submit({.what = gpu::operation::kind::save,
+          .path = checkpoint_path(how.checkpoint, training_.iteration())});
+}
+
+// Also after a checkpoint that only the trainer's halt has asked for: that iteration was reported
+// when it ended.
+void stage_state::saved() {
+  phase_ = phase::steps;
+  if (!training_.has_report()) return report_halted();  // reported before saving
+  report(training_.take_report(reports_.ahead_s()));
+  begin_iteration();
+  advance();
+}
+
+}  // namespace troupe::actors
