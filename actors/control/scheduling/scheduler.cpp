@@ -14,6 +14,7 @@
 #include "actors/protocol/messenger.hpp"
 #include "messages/base/find_in.hpp"
 #include "messages/base/invariant.hpp"
+#include "planners/policy/elastic_jobs.hpp"
 #include "planners/policy/placement.hpp"
 #include "runtime/host/stopwatch.hpp"
 
