@@ -9,14 +9,19 @@ function(troupe_sources out)
   set(${out} ${sources} PARENT_SCOPE)
 endfunction()
 
-# troupe_unity(TARGET [FILES N]): compiles the files of a folder as one, in equal parts where there are more than N. A file whose
-# names another one of its folder has, too, is ALONE (troupe_alone).
+# troupe_unity(TARGET [FILES N] [BY_FOLDER]): compiles N neighbouring files as one, so that they pay for their headers once;
+# BY_FOLDER: files of one folder only, in equal parts where there are more than N. A file whose names another one of its unit has,
+# too, is ALONE (troupe_alone).
 function(troupe_unity target)
-  cmake_parse_arguments(U "" "FILES" "" ${ARGN})
+  cmake_parse_arguments(U "BY_FOLDER" "FILES" "" ${ARGN})
   if(NOT U_FILES)
     set(U_FILES 15)
   endif()
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${TROUPE_UNITY} UNITY_BUILD_MODE GROUP)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${TROUPE_UNITY} UNITY_BUILD_BATCH_SIZE ${U_FILES})
+  if(NOT U_BY_FOLDER)
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
   get_target_property(sources ${target} SOURCES)
   set(folders)
   foreach(source ${sources})

@@ -92,8 +92,8 @@ double quickest_s(const std::vector<std::vector<span>>& all, std::size_t in_a_ro
 class member {
  public:
   member(communicator_id& all, cuda::machine& m, communicator& sums, std::size_t bytes,
-         double patience_s)
-      : all_{all}, machine_{m}, sums_{sums}, patience_s_{patience_s}, bytes_{bytes} {}
+         double max_wait_s)
+      : all_{all}, machine_{m}, sums_{sums}, patience_s_{max_wait_s}, bytes_{bytes} {}
 
   void measure(float* values, std::size_t rank) {
     machine_.zero(values, bytes_);

@@ -65,7 +65,7 @@ std::uint32_t rounded_up(const std::vector<std::uint32_t>& counts, std::uint32_t
 constexpr double unknown_length_s = 3600;
 
 /// (5) with weights: 2^priority (1 + waited / aging).
-double weight_of(const snapshot& s, const job_view& j, const titan_options& o) {
+double age_weight(const snapshot& s, const job_view& j, const titan_options& o) {
   const double waited_s = std::max(0.0, s.now_s - j.submitted_s);
   const double age = o.aging_s > 0 ? waited_s / o.aging_s : 0;
   return std::exp2(std::clamp(j.spec->priority, -10, 10)) * (1 + age);
@@ -124,7 +124,7 @@ class problem_maker {
   void add_job(const job_view& j) {
     const auto number = static_cast<std::uint32_t>(out_.jobs.size());
     out_.jobs.push_back(&j);
-    work_.push_back({samples_left(s_, j), data_of(*j.spec, o_.rules).rows, weight_of(s_, j, o_)});
+    work_.push_back({samples_left(s_, j), data_of(*j.spec, o_.rules).rows, age_weight(s_, j, o_)});
     const auto& [samples, rows, weight] = work_.back();
     double shortest_s = std::numeric_limits<double>::infinity();
     for (std::uint32_t pool = 0; pool < out_.pools.size(); ++pool) {

@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "messages/base/whole_number.hpp"
+#include "web/http/beast_text.hpp"
 
 namespace troupe::web {
 
@@ -21,10 +22,6 @@ namespace beast = boost::beast;
 namespace http = beast::http;
 using error = boost::system::error_code;
 using tcp = asio::ip::tcp;
-
-std::string text_of(beast::string_view v) {
-  return {v.data(), v.size()};
-}
 
 /// One request on a connection of its own. Operations are asynchronous, for their time limits.
 class exchange {

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "runtime/host/real_clock.hpp"
+#include "web/http/beast_text.hpp"
 #include "web/http/http_rules.hpp"
 #include "web/http/request_target.hpp"
 
@@ -26,10 +27,6 @@ namespace http = boost::beast::http;
 using boost::beast::flat_buffer;
 using error = boost::system::error_code;
 using tcp = asio::ip::tcp;
-
-std::string text_of(boost::beast::string_view v) {
-  return {v.data(), v.size()};
-}
 
 /// One connection. Everything runs on the server's thread. At any time it reads a request, or
 /// answers one and watches for the client's departure.

@@ -27,7 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double ready_s = 60;            // timeout of the cluster's start
+constexpr double serving_ready_s = 60;    // timeout of the cluster's start
 constexpr double begun_s = 30;            // timeout of decoder and training
 constexpr double window_s = 1.5;          // with prompts, and without
 constexpr std::size_t windows = 8;        // of both kinds, in turns
@@ -101,7 +101,7 @@ class demonstration {
     auto cluster = local_cluster::start(o);
     if (!cluster) return refuse(cluster.error());
     cluster_ = std::move(*cluster);
-    if (auto ok = cluster_->wait_until_ready(ready_s); !ok) return ok;
+    if (auto ok = cluster_->wait_until_ready(serving_ready_s); !ok) return ok;
     out_.line(
         "\nA model that is served over HTTP beside a training, whose two stages lend their idle "
         "time to prompts:\n{} processes. Some of the prompts, and what the model adds to them:\n",

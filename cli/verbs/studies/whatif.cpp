@@ -18,10 +18,10 @@ namespace {
 using planners::selection;
 using planners::selection_row;
 
-constexpr std::size_t rows_for_people = 20, orders_for_people = 6;
+constexpr std::size_t splits_for_people = 20, orders_for_people = 6;
 
 /// Algorithm 1's result, and those of other orders of datacenters.
-struct answer {
+struct whatif_answer {
   selection table;
   std::vector<planners::order_outcome> orders;
   double seconds = 0;
@@ -81,7 +81,7 @@ json order_document(const cluster& c, const planners::order_outcome& o) {
           {"wan_rtt_ms", o.wan_rtt_ms}};
 }
 
-json document(const cluster& c, const job_spec& job, const answer& a) {
+json document(const cluster& c, const job_spec& job, const whatif_answer& a) {
   json rows = json::array(), orders = json::array(), order = json::array();
   for (const auto& r : rows_that_fit(a.table)) rows.push_back(row_document(c, a.table, r));
   for (const auto& o : a.orders) orders.push_back(order_document(c, o));
@@ -121,9 +121,9 @@ std::string table_text(const cluster& c, const selection& s, bool slots) {
   const auto rows = rows_that_fit(s);
   const auto best = static_cast<std::size_t>(
       std::ranges::find(rows, s.chosen()->cells, &selection_row::cells) - rows.begin());
-  const auto first = best < rows_for_people / 2 ? 0 : best - rows_for_people / 2;
-  const auto end = std::min(rows.size(), first + rows_for_people);
-  for (auto i = end == rows.size() && end > rows_for_people ? end - rows_for_people : first;
+  const auto first = best < splits_for_people / 2 ? 0 : best - splits_for_people / 2;
+  const auto end = std::min(rows.size(), first + splits_for_people);
+  for (auto i = end == rows.size() && end > splits_for_people ? end - splits_for_people : first;
        i < end; ++i) {
     const auto& r = rows[i];
     const auto name = [&](std::size_t dc) {
@@ -146,7 +146,7 @@ std::string table_text(const cluster& c, const selection& s, bool slots) {
 }
 
 /// Orders with equal results share a row.
-std::string orders_text(const cluster& c, const answer& a, bool slots) {
+std::string orders_text(const cluster& c, const whatif_answer& a, bool slots) {
   std::vector<std::pair<const planners::order_outcome*, std::size_t>> distinct;
   // As printed: orders that differ only in later digits look equal to people.
   const auto figures = [](const planners::order_outcome& o) {
@@ -228,7 +228,7 @@ class whatif_verb final : public verb {
                     {"reason", table.error().text}});
       return out.failure(table.error());
     }
-    answer a{std::move(*table), planners::what_if_orders(*c, idle, *job, o), 0};
+    whatif_answer a{std::move(*table), planners::what_if_orders(*c, idle, *job, o), 0};
     a.seconds = watch.s();
     out.document(document(*c, *job, a));
     show(out, *c, *job, a);
@@ -252,7 +252,8 @@ class whatif_verb final : public verb {
     return {};
   }
 
-  void show(const output& out, const cluster& c, const job_spec& job, const answer& a) const {
+  void show(const output& out, const cluster& c, const job_spec& job,
+            const whatif_answer& a) const {
     const auto& s = a.table;
     const bool slots = job.slots.has_value();
     out.line("{} on {}: pipelines of {}, communication / compute {:.2f}, {} per DP-cell", job.name,
@@ -260,7 +261,8 @@ class whatif_verb final : public verb {
              counted(s.cell, "pipeline"));
     out.text("\n" + table_text(c, s, slots) + "\n");
     const auto fit = rows_that_fit(s).size();
-    if (fit > rows_for_people) out.line("{} more rows (--json has all)\n", fit - rows_for_people);
+    if (fit > splits_for_people)
+      out.line("{} more rows (--json has all)\n", fit - splits_for_people);
     if (const auto others = s.rows.size() - fit; others > 0)
       out.line("{} of cells {} fit the memory, or divide the batch\n",
                counted(others, "other number"), others == 1 ? "does not" : "do not");
