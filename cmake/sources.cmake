@@ -10,8 +10,8 @@ function(troupe_sources out)
 endfunction()
 
 # troupe_unity(TARGET [FILES N] [BY_FOLDER]): compiles N neighbouring files as one, so that they pay for their headers once;
-# BY_FOLDER: files of one folder only, in equal parts where there are more than N. A file whose names another one of its unit has,
-# too, is ALONE (troupe_alone).
+# BY_FOLDER: files of one folder only, in equal parts where there are more than N. A file may
+# be ALONE (troupe_alone).
 function(troupe_unity target)
   cmake_parse_arguments(U "BY_FOLDER" "FILES" "" ${ARGN})
   if(NOT U_FILES)
@@ -49,7 +49,7 @@ function(troupe_unity target)
   endforeach()
 endfunction()
 
-# troupe_alone(FILE...): compiled for itself, since names of its own are other files', too.
+# troupe_alone(FILE...): compiled for itself: other files have names of its own, too, or its unit would take long.
 function(troupe_alone)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
