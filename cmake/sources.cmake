@@ -49,7 +49,7 @@ function(troupe_unity target)
   endforeach()
 endfunction()
 
-# troupe_alone(FILE...): compiled for itself, since names of its own are other files', too.
+# troupe_alone(FILE...): compiled for itself: other files have names of its own, too, or its unit would take long.
 function(troupe_alone)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()

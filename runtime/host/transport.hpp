@@ -35,9 +35,7 @@ inline std::uint32_t lane_of_type(std::uint16_t type) {
   return type == type_id<tensor> ? tensor_lane : type == type_id<prefill_block> ? prefill_lane : 0;
 }
 inline std::uint32_t lane_of(const message& m) {
-  return std::holds_alternative<tensor>(m)          ? tensor_lane
-         : std::holds_alternative<prefill_block>(m) ? prefill_lane
-                                                    : 0;
+  return std::visit([]<class T>(const T&) { return lane_of_type(type_id<T>); }, m);
 }
 
 /// Name of a peer without a key, which is possible only without keys or over a local socket.

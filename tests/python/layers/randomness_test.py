@@ -181,10 +181,11 @@ class Walks(nn.Linear):
         return super().forward(x)""").path)["refusals"]
         self.assertIn("layer 1 (Walks): its forward changes '1.weight' each time it is computed", found[0])
 
-    def test_programs_that_draw_from_torch_alone_have_the_bits_that_they_had(self):
+    def test_programs_that_draw_from_torch_alone_draw_what_they_drew(self):
         program = self.program("nn.Tanh()", "nn.Dropout(0.5)")
         p = Pipeline(program, rows=3, microbatches=2)
-        self.assertEqual([p.iteration(n) for n in range(3)], RECORDED)
+        for n, recorded in enumerate(RECORDED):  # another mask changes the second digit; another processor's sums the seventh
+            self.assertAlmostEqual(p.iteration(n), recorded, places=5)
 
     def test_a_stage_seeds_python_s_and_numpy_s_generators_only_for_programs_that_know_them(self):
         for made, known in ((self.program, False), (lambda: self.of("random.random()"), True)):
