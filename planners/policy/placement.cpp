@@ -85,6 +85,11 @@ std::optional<double> bytes_by_marp(const cluster& c, const job_spec& job, const
 
 namespace {
 
+/// The GPUs that a training waits for, and those of them that are idle.
+struct shortfall {
+  std::uint64_t needed = 0, idle = 0;
+};
+
 /// `which`: a remark on the idle GPUs.
 tl::unexpected<reason> too_few_idle(std::uint64_t needed, const plan& best, const idle_index& idle,
                                     const std::string& which = {}) {
@@ -102,7 +107,7 @@ tl::unexpected<reason> too_few_idle(std::uint64_t needed, const plan& best, cons
 /// `lacks`: gets the GPUs that it waits for, if it is for their number.
 expected<placed_plan> place(const snapshot& s, const idle_index& all, const job_view& j,
                             const job_spec& spec, planning_budget& budget,
-                            std::optional<std::uint64_t>& lacks) {
+                            std::optional<shortfall>& lacks) {
   // A job without a fixed number of GPUs starts at this fraction of its best speed, rather than on
   // the one GPU that another job has just released.
   constexpr double min_share = 0.5;
@@ -121,7 +126,7 @@ expected<placed_plan> place(const snapshot& s, const idle_index& all, const job_
               : best.gpus();
   lacks.reset();
   const auto wait = [&](std::uint64_t needed) {
-    lacks = needed;
+    lacks = shortfall{needed, idle.total_idle()};
     return too_few_idle(needed, best, idle, left_out(s.cluster, spec));
   };
   if (idle.total_idle() == 0) return wait(wanted);
@@ -163,15 +168,15 @@ std::optional<placed_plan> place_planned(const snapshot& s, const idle_index& id
 /// If no plan can be placed now: searches over the idle GPUs, and accepts the result unless it is
 /// much worse than the best plan on the whole cluster.
 expected<placed_plan> place_searched(const snapshot& s, const idle_index& all, const job_view& j,
-                                     planning_budget& budget, std::optional<std::uint64_t>& lacks) {
+                                     planning_budget& budget, std::optional<shortfall>& lacks) {
   constexpr double max_score = 2;  // times the best plan's
   const auto& best = j.plans->front();
-  const auto wait = [&] {
-    lacks = best.gpus();
-    return too_few_idle(best.gpus(), best, all);
-  };
   std::optional<idle_index> allowed;
   const auto& idle = allowed_idle(s.cluster, all, *j.spec, allowed);
+  const auto wait = [&] {
+    lacks = shortfall{best.gpus(), idle.total_idle()};
+    return too_few_idle(best.gpus(), best, all);
+  };
   if (idle.total_idle() == 0) return wait();
   if (auto placed = place_planned(s, idle, j)) return std::move(*placed);
   auto found = search_plans(s.cluster, idle, *j.spec, 1, budget);
@@ -186,7 +191,7 @@ expected<placed_plan> place_searched(const snapshot& s, const idle_index& all, c
 /// the micro-batch size always, and the number of pipelines unless another is 1.25 times as fast.
 /// A job that ran out of memory is planned as if all jobs took more (with_more_headroom).
 expected<placed_plan> place(const snapshot& s, const idle_index& all, const job_view& j,
-                            planning_budget& budget, std::optional<std::uint64_t>& lacks) {
+                            planning_budget& budget, std::optional<shortfall>& lacks) {
   if (!facts_of(*j.spec).pipelines) return place_searched(s, all, j, budget, lacks);
   if (j.history.factor != 1) {
     const auto c = with_more_headroom(s.cluster, j.history.factor);
@@ -327,12 +332,13 @@ snapshot start_trainings(const snapshot& s, std::vector<decision>& out,
     // Half of the remaining budget for each, so that a job that is slow to plan leaves some for the
     // others; a decision as a whole stays within its budget.
     planning_budget own{budget.left() / 2};
-    std::optional<std::uint64_t> lacks;
+    std::optional<shortfall> lacks;
     auto placed = place(s, rest, *j, own, lacks);
     budget.spend(budget.left() / 2 - own.left());
     if (!placed) {
       if (lacks)
-        s.note(j->id, wait_code::too_few, static_cast<double>(*lacks), rest.total_idle());
+        s.note(j->id, wait_code::too_few, static_cast<double>(lacks->needed),
+               static_cast<double>(lacks->idle));
       else
         s.note(j->id, placed.error());
       continue;
@@ -352,10 +358,16 @@ reason why_training_waits(const snapshot& s, const job_view& j) {
   if (note->why) return *note->why;
   const auto needed = static_cast<std::uint64_t>(note->first);
   const auto& best = j.plans->front();
-  if (!facts_of(*j.spec).pipelines) return too_few_idle(needed, best, s.idle).value();
   std::optional<idle_index> allowed;
-  const auto& idle = allowed_idle(s.cluster, s.idle, *j.spec, allowed);
-  return too_few_idle(needed, best, idle, left_out(s.cluster, *j.spec)).value();
+  const bool own = facts_of(*j.spec).pipelines;
+  const auto& idle = own ? allowed_idle(s.cluster, s.idle, *j.spec, allowed) : s.idle;
+  const auto which = own ? left_out(s.cluster, *j.spec) : std::string{};
+  if (idle.total_idle() < needed) return too_few_idle(needed, best, idle, which).value();
+  // With that many: those that became idle since, or the decision had them and left them idle.
+  const auto* why = note->second < note->first
+                        ? ", but were not at the last decision"
+                        : ", but on these no plan has half of the speed of its best one";
+  return too_few_idle(needed, best, idle, which + why).value();
 }
 
 }  // namespace troupe::planners

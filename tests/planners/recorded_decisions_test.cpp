@@ -48,6 +48,7 @@ TEST_CASE("a policy makes the recorded decisions, with the recorded figures for 
           j.submitted_s = s.now_s;
         }
         random_source own{1};
+        s.notes.clear();
         const auto d = p->decide(s.view(), own);
         for (const auto& x : d) all.add(step, decision_text(x));
         carry_out(s, d);
