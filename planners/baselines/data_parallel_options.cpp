@@ -65,7 +65,7 @@ std::optional<placed_plan> place_requested(const std::vector<gpu_pool>& pools, f
   for (const auto& o : options_on(pools, j)) {
     if (o.how->gpus() != wanted || o.how->bytes_per_gpu <= j.history.bytes_floor) continue;
     const auto& pool = pools[o.pool];
-    auto where = facts_of(*j.spec).exact_gpus ? find_for_program(free, pool, wanted, *j.spec)
+    auto where = j.facts().exact_gpus ? find_for_program(free, pool, wanted, *j.spec)
                                               : free.find(pool, wanted, {});
     if (where.empty()) continue;
     free.take(where);
@@ -89,7 +89,7 @@ std::uint32_t pool_of(const std::vector<gpu_pool>& pools, const allocation& wher
 }
 
 bool may_be_moved(const job_view& j) {
-  return facts_of(*j.spec).resumable && has_plans(j);
+  return j.facts().resumable && has_plans(j);
 }
 
 bool data_parallel_policy::places(const job_spec& job, bool) const {

@@ -54,7 +54,7 @@ class elastic_pool {
         deadlines_ && j.spec->deadline_s
             ? j.submitted_s + *j.spec->deadline_s - s_.now_s - margin_s - restart_of(s_.cluster, j)
             : never;
-    if (!facts_of(*j.spec).has_known_length) c.shape.work = work_to_deadline(c.shape);
+    if (!j.facts().has_known_length) c.shape.work = work_to_deadline(c.shape);
     jobs_.push_back(std::move(c));
   }
 
@@ -128,7 +128,7 @@ class elastic_pool {
     for (const auto i : order) {
       const auto& where = jobs_[i].job->where;
       grants.push_back({0, shares[i], &where, total_gpus(where) == shares[i],
-                        facts_of(*jobs_[i].job->spec).exact_gpus});
+                        jobs_[i].job->facts().exact_gpus});
     }
     place_counts({pool_}, grants, free_);
     std::vector<allocation> places(jobs_.size());

@@ -65,7 +65,7 @@ expected<std::vector<gpu_index>> types_for(const cluster& c, const supply& all, 
   if (j.history.out_of_memory > 0) {
     return refuse(kind::infeasible, "ran out of memory on the {} GPUs it requested", job.gpus);
   }
-  if (facts_of(*j.spec).exact_gpus) {
+  if (j.facts().exact_gpus) {
     if (auto why = why_never(j)) return refuse(std::move(*why));
     return std::vector<gpu_index>{};
   }

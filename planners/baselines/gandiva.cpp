@@ -40,7 +40,7 @@ class gandiva_round {
     for (const auto& o : options_on(pools_, j)) {
       if (o.how->gpus() != wanted || o.how->bytes_per_gpu <= j.history.bytes_floor) continue;
       const auto& pool = pools_[o.pool];
-      auto where = facts_of(*j.spec).exact_gpus ? find_for_program(free_, pool, wanted, *j.spec)
+      auto where = j.facts().exact_gpus ? find_for_program(free_, pool, wanted, *j.spec)
                                                 : free_.find(pool, wanted, {});
       if (!where.empty()) rooms.emplace_back(o.how, std::move(where));
     }

@@ -124,7 +124,7 @@ class gavel_round {
     if (c.settled) return;
     const auto& how = *c.plans[pool];
     const bool here = c.runs && pools_[pool].contains(c.job->where);
-    auto where = facts_of(*c.job->spec).exact_gpus
+    auto where = c.job->facts().exact_gpus
                      ? find_for_program(free_, pools_[pool], how.gpus(), *c.job->spec)
                      : free_.find(pools_[pool], how.gpus(), here ? c.job->where : allocation{});
     if (where.empty()) return;

@@ -45,7 +45,7 @@ class opportunistic_attempts {
 
   /// Why no attempt remains; empty: one does.
   std::optional<reason> hopeless(const job_view& j) const {
-    if (facts_of(*j.spec).exact_gpus) return why_never(j);
+    if (j.facts().exact_gpus) return why_never(j);
     const auto all = max(*j.spec);
     if (j.spec->gpus == 0) return reason{kind::invalid, "requests no GPU"};
     if (j.spec->gpus > all) {
@@ -146,7 +146,7 @@ class opportunistic : public queue_policy {
         out.push_back(give_up(j->id, std::move(*why)));
         continue;
       }
-      auto start = facts_of(*j->spec).exact_gpus
+      auto start = j->facts().exact_gpus
                        ? place_exact(s.cluster, *idle, *j)
                        : attempt(s.cluster, *idle, *j, attempts, max_tensor);
       if (!start) continue;  // a smaller job behind it may go first

@@ -56,7 +56,7 @@ void place_all(const sia_problem& problem, std::vector<grant>& grants) {
   std::vector<count_grant> counts;
   for (const auto& g : grants)
     counts.push_back({g.choice->pool, g.choice->how.gpus(), &g.job->where, g.present,
-                      facts_of(*g.job->spec).exact_gpus});
+                      g.job->facts().exact_gpus});
   auto room = problem.room;
   place_counts(problem.pools, counts, room);
   for (std::size_t i = 0; i < grants.size(); ++i) grants[i].where = std::move(counts[i].where);

@@ -83,7 +83,7 @@ shape_table table_of(const cluster& c, const job_view& j, const std::vector<gpu_
   const program_speeds speeds{c, j};
   shape_table table;
   for (std::uint32_t i = 0; i < pools.size(); ++i)
-    if (facts_of(*j.spec).exact_gpus)
+    if (j.facts().exact_gpus)
       add_exact(j, pools[i], i, table);
     else
       add_pool(c, j, speeds, pools[i], i, largest_node, table);
@@ -266,7 +266,7 @@ sia_problem make_sia_problem(const snapshot& s, const sia_options& options,
 }
 
 bool keeps_gpus(const job_view& j) {
-  const auto work = facts_of(*j.spec);
+  const auto work = j.facts();
   return work.has_processes && !work.resumable;
 }
 

@@ -19,7 +19,7 @@ namespace {
 
 /// On the GPUs that it asks for; infinite if its length is not known, so that it comes last.
 double remaining_s(const snapshot& s, const job_view& j) {
-  if (!facts_of(*j.spec).has_known_length) return std::numeric_limits<double>::infinity();
+  if (!j.facts().has_known_length) return std::numeric_limits<double>::infinity();
   return iterations_left(s, j) * requested_iteration_s(j);
 }
 

@@ -14,6 +14,7 @@
 #include "messages/domain/job.hpp"
 #include "messages/domain/memory.hpp"
 #include "messages/domain/plan.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/cluster/idle_index.hpp"
 #include "planners/cluster/wait_note.hpp"
 
@@ -57,6 +58,15 @@ struct job_view {
   /// An elastic program's attempts so far and its measured costs; null: there was none.
   std::shared_ptr<const elastic_record> elastic{};
   bool followed = false;  // while it is running: another job gets GPUs from it
+  // Of facts() alone.
+  mutable const job_spec* known = nullptr;
+  mutable work_facts known_facts{};
+
+  /// facts_of(*spec), once for each `spec`: decisions ask for every job, several times.
+  const work_facts& facts() const {
+    if (known != spec.get()) known = spec.get(), known_facts = facts_of(*spec);
+    return known_facts;
+  }
 };
 
 using job_views = std::map<job_id, job_view>;

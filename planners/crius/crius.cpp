@@ -54,7 +54,7 @@ class crius final : public policy {
   double decide_again_s(const snapshot& s) const override {
     double next_s = 0;
     for (const auto& [id, j] : s.running) {
-      const double left_s = facts_of(*j.spec).resumable ? stays_s(s, o_, j) : 0;
+      const double left_s = j.facts().resumable ? stays_s(s, o_, j) : 0;
       if (left_s > 0 && (next_s == 0 || left_s < next_s)) next_s = left_s;
     }
     return next_s;

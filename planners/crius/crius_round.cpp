@@ -56,7 +56,7 @@ double own_rate(const job_view& j) {
 
 /// Samples/s of a running job, by the list that its other Cells are of.
 double present_rate(const cluster& c, const job_view& j) {
-  if (!facts_of(*j.spec).elastic) return j.how.samples_per_s;
+  if (!j.facts().elastic) return j.how.samples_per_s;
   const std::vector types{c.nodes[j.where.front().node].gpu};
   const auto at = std::ranges::find_if(*j.plans, [&](const plan& p) {
     return p.gpu_types == types && p.data_parallel == j.how.data_parallel &&
@@ -84,7 +84,7 @@ void crius_round::add_running(const job_view& j) {
   placed_job x;
   x.job = &j;
   x.where = j.where;
-  x.movable = facts_of(*j.spec).resumable && j.plans && !j.plans->empty();
+  x.movable = j.facts().resumable && j.plans && !j.plans->empty();
   for (std::uint32_t p = 0; p < pools_.size(); ++p)
     if (pools_[p].contains(j.where)) x.present = {p, total_gpus(j.where), 0};
   if (x.present.gpus == 0) x.movable = false;  // over several pools, by an earlier policy
@@ -124,7 +124,7 @@ std::vector<crius_round::option> crius_round::options_of(const job_view& j) cons
       if (p.gpu_types.empty() || p.gpu_types[0] != pool.gpu) continue;
       if (widest_group(p) > pool.node_gpus || p.gpus() > pool.nodes.size() * pool.node_gpus)
         continue;
-      const bool equal = facts_of(*j.spec).exact_gpus;
+      const bool equal = j.facts().exact_gpus;
       if (equal && !pool.has_equal(p.gpus())) continue;
       const double run_s = left * j.spec->global_batch / p.samples_per_s;
       out.push_back({i, &p, p.samples_per_s / own, run_s + restart_of(s_.cluster, j), equal});
@@ -207,7 +207,7 @@ bool crius_round::allocate(const scheduling_choice& choice, const job_view* arri
   }
   for (auto& w : wishes) {
     if (w.at == placed_.size())
-      placed_.push_back({arrival, options, {}, {}, nullptr, facts_of(*arrival->spec).resumable});
+      placed_.push_back({arrival, options, {}, {}, nullptr, arrival->facts().resumable});
     else
       idle_[placed_[w.at].present.pool] += placed_[w.at].present.gpus;
     give(placed_[w.at], *w.o, std::move(w.where));
@@ -296,7 +296,7 @@ bool crius_round::suspend_for(const job_view& j, const option& o,
   }
   for (auto i = taken.rbegin(); i != taken.rend(); ++i)
     placed_.erase(placed_.begin() + static_cast<std::ptrdiff_t>(*i));
-  placed_.push_back({&j, options, {}, {}, nullptr, facts_of(*j.spec).resumable});
+  placed_.push_back({&j, options, {}, {}, nullptr, j.facts().resumable});
   give(placed_.back(), o, std::move(where));
   return true;
 }
@@ -319,7 +319,7 @@ void crius_round::schedule_waiting(std::vector<decision>& out) {
       return meets_deadline(*j, o);
     });
     // The plans of programs with an exact number of GPUs may be of several pools.
-    if (known || (options.empty() && facts_of(*j->spec).exact_gpus)) {
+    if (known || (options.empty() && j->facts().exact_gpus)) {
       all = false;
       continue;
     }

@@ -48,7 +48,7 @@ class crius_round {
   };
 
   /// Studies in slots have none, and so no Cells.
-  static bool has_model(const job_view& j) { return facts_of(*j.spec).has_model; }
+  static bool has_model(const job_view& j) { return j.facts().has_model; }
   void add_running(const job_view& j);
   std::vector<option> options_of(const job_view& j) const;
   bool is_allowed(const job_view& j, const plan& p) const;

@@ -152,7 +152,7 @@ class frenzy : public queue_policy {
   static std::optional<decision> place(const snapshot& s, const idle_index& idle,
                                        const job_view& j) {
     ++searches_made;
-    if (facts_of(*j.spec).exact_gpus) {
+    if (j.facts().exact_gpus) {
       auto p = place_exact(s.cluster, idle, j);
       if (!p) return {};
       return start_job(j.id, std::move(p->how), std::move(p->where));

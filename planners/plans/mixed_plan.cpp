@@ -27,7 +27,7 @@ std::optional<placed_plan> find_mixed_plan(const cluster& c, const idle_index& i
                                            const job_view& j,
                                            const std::function<bool(const allocation&)>& accepts) {
   if (!j.plans) return {};
-  if (facts_of(*j.spec).exact_gpus) {
+  if (j.facts().exact_gpus) {
     auto p = place_exact(c, idle, j);
     return p && accepts(p->where) ? std::move(p) : std::nullopt;
   }

@@ -119,7 +119,7 @@ std::string scatter_text(const cluster& c, const idle_index& idle, const job_vie
 }
 
 std::string waits_for_text(const snapshot& s, const job_view& j) {
-  if (!facts_of(*j.spec).exact_gpus || !waits_for_nodes(s, j)) return {};
+  if (!j.facts().exact_gpus || !waits_for_nodes(s, j)) return {};
   return "; the nodes that can be used are not enough, so that it waits for others to come back, "
          "and no GPUs are kept for it meanwhile";
 }

@@ -141,7 +141,7 @@ namespace {
 std::optional<plan> fastest_plan(const cluster& c, const gpu_pool& pool, const job_view& j,
                                  const allocation& where) {
   auto best = adaptive_plan(c, pool, *j.spec, where);
-  if (facts_of(*j.spec).pipelines) return best;
+  if (j.facts().pipelines) return best;
   auto split = split_for(c, *j.spec, where, j.history.bytes_floor);
   const bool fits = split.bytes_per_gpu > 0 && split.data_parallel <= j.spec->global_batch;
   if (fits && (!best || split.samples_per_s > best->samples_per_s)) best = std::move(split);
@@ -162,7 +162,7 @@ class adaptive_parallelism final : public wrapped_policy {
     for (auto& d : decisions) {
       if (!d.starts()) continue;
       const auto* j = view_of(s, d.job);
-      if (j && j->plans && facts_of(*j->spec).simulated) replan(s.cluster, *j, d);
+      if (j && j->plans && j->facts().simulated) replan(s.cluster, *j, d);
     }
     return decisions;
   }

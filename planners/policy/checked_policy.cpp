@@ -49,7 +49,7 @@ std::string objection_to(const snapshot& s, const decision& d) {
   const auto* job = view_of(s, d.job);
   if (!job) return "which is neither waiting nor running";
   const bool stops = d.what == decision::kind::stop || d.what == decision::kind::move;
-  if (stops && s.running.contains(d.job) && !facts_of(*job->spec).stoppable)
+  if (stops && s.running.contains(d.job) && !job->facts().stoppable)
     return "which is a running program without `elastic:`: no policy stops or moves it";
   if (!d.starts()) return {};
   for (const auto other : d.with)

@@ -52,13 +52,13 @@ bool has_type(const job_view& j, const std::string& gpu_type) {
 }  // namespace
 
 bool may_have(const job_view& j, const plan& how, const std::string& gpu_type) {
-  if (!facts_of(*j.spec).elastic) return true;
+  if (!j.facts().elastic) return true;
   return has_number(j, how.gpus()) && has_type(j, gpu_type) &&
          (j.spec->elastic->any_layout || has_layout(j, how));
 }
 
 plan in_its_layout(const job_view& j, plan how) {
-  if (!facts_of(*j.spec).elastic || j.spec->elastic->any_layout || has_layout(j, how)) return how;
+  if (!j.facts().elastic || j.spec->elastic->any_layout || has_layout(j, how)) return how;
   const auto* first = first_of(j);
   const auto tensor = first ? first->first_tensor_parallel : 1;
   const auto stages = first ? first->first_pipeline_parallel : 1;
@@ -72,19 +72,19 @@ plan in_its_layout(const job_view& j, plan how) {
 }
 
 double start_of(const cluster& c, const job_view& j) {
-  if (!facts_of(*j.spec).elastic) return c.settings.restart_s;
+  if (!j.facts().elastic) return c.settings.restart_s;
   const auto measured = j.elastic ? median_of(j.elastic->costs.starts_s) : std::nullopt;
   return measured ? *measured : j.spec->elastic->start_s.value_or(c.settings.restart_s);
 }
 
 double restart_of(const cluster& c, const job_view& j) {
-  if (!facts_of(*j.spec).elastic) return c.settings.restart_s;
+  if (!j.facts().elastic) return c.settings.restart_s;
   const auto measured = j.elastic ? median_of(j.elastic->costs.saves_s) : std::nullopt;
   return start_of(c, j) + (measured ? *measured : j.spec->elastic->save_s.value_or(0));
 }
 
 bool has_measured_rate(const job_view& j) {
-  return facts_of(*j.spec).elastic && j.elastic && !j.elastic->costs.rates.empty();
+  return j.facts().elastic && j.elastic && !j.elastic->costs.rates.empty();
 }
 
 namespace {
@@ -114,7 +114,7 @@ double estimated_rate(const cluster& c, const job_spec& job, const program_rate&
 }
 
 program_speeds::program_speeds(const cluster& c, const job_view& j) {
-  if (!facts_of(*j.spec).elastic) return;
+  if (!j.facts().elastic) return;
   for (const auto& gpu : c.gpus)
     if (is_estimated_by_guess(*j.spec, gpu)) guessed_.push_back(gpu.name);
   if (j.elastic)
@@ -169,7 +169,7 @@ double program_speeds::rate_of(const plan& how, const std::string& gpu_type,
 }
 
 std::shared_ptr<const std::vector<plan>> plans_of_elastic(const cluster& c, const job_view& j) {
-  if (!facts_of(*j.spec).elastic || !j.plans) return j.plans;
+  if (!j.facts().elastic || !j.plans) return j.plans;
   const program_speeds speeds{c, j};
   std::vector<plan> out;
   for (const auto& p : *j.plans)
@@ -193,7 +193,7 @@ std::shared_ptr<const std::vector<plan>> plans_of_elastic(const cluster& c, cons
 
 std::shared_ptr<const job_spec> limits_of_elastic(const job_view& j) {
   const auto* first = first_of(j);
-  if (!facts_of(*j.spec).elastic || !first) return j.spec;
+  if (!j.facts().elastic || !first) return j.spec;
   const auto& e = *j.spec->elastic;
   if (!e.same_gpus && !e.same_types) return j.spec;
   auto limited = *j.spec;
@@ -209,7 +209,7 @@ std::shared_ptr<const job_spec> limits_of_elastic(const job_view& j) {
 start_estimate estimate_start(const cluster& c, const job_view& j, const plan& how,
                               const allocation& where) {
   auto e = estimate_start(c, *j.spec, how, where);
-  if (!facts_of(*j.spec).elastic || where.empty()) return e;
+  if (!j.facts().elastic || where.empty()) return e;
   e.start_s = start_of(c, j);
   if (!(e.iteration_s > 0)) return e;
   const program_speeds speeds{c, j};

@@ -129,7 +129,7 @@ idle_index own_room(const cluster& c, const job_view& job, const move_wish& wish
 expected<placed_plan> plan_move(const cluster& c, const idle_index& idle, const job_view& job,
                                 const move_wish& wish) {
   if (auto ok = check_names(c, wish); !ok) return refuse(ok.error());
-  if (!facts_of(*job.spec).pipelines || job.how.stages.empty())
+  if (!job.facts().pipelines || job.how.stages.empty())
     return refuse(kind::invalid, "it is not a training; only trainings can be moved");
   const auto room = room_for(c, idle, job, wish);
   const auto spec = wished(job, wish);

@@ -192,7 +192,7 @@ expected<placed_plan> place_searched(const snapshot& s, const idle_index& all, c
 /// A job that ran out of memory is planned as if all jobs took more (with_more_headroom).
 expected<placed_plan> place(const snapshot& s, const idle_index& all, const job_view& j,
                             planning_budget& budget, std::optional<shortfall>& lacks) {
-  if (!facts_of(*j.spec).pipelines) return place_searched(s, all, j, budget, lacks);
+  if (!j.facts().pipelines) return place_searched(s, all, j, budget, lacks);
   if (j.history.factor != 1) {
     const auto c = with_more_headroom(s.cluster, j.history.factor);
     auto usual = j;
@@ -359,7 +359,7 @@ reason why_training_waits(const snapshot& s, const job_view& j) {
   const auto needed = static_cast<std::uint64_t>(note->first);
   const auto& best = j.plans->front();
   std::optional<idle_index> allowed;
-  const bool own = facts_of(*j.spec).pipelines;
+  const bool own = j.facts().pipelines;
   const auto& idle = own ? allowed_idle(s.cluster, s.idle, *j.spec, allowed) : s.idle;
   const auto which = own ? left_out(s.cluster, *j.spec) : std::string{};
   if (idle.total_idle() < needed) return too_few_idle(needed, best, idle, which).value();

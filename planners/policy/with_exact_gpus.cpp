@@ -19,7 +19,7 @@ namespace troupe::planners {
 namespace {
 
 bool is_exact(const job_view& j) {
-  return facts_of(*j.spec).exact_gpus;
+  return j.facts().exact_gpus;
 }
 
 bool has_any(const job_views& jobs) {

@@ -19,7 +19,7 @@ namespace troupe::planners {
 namespace {
 
 bool may_reserve(const job_view& j) {
-  return facts_of(*j.spec).gets_reservation && has_plans(j);
+  return j.facts().gets_reservation && has_plans(j);
 }
 
 /// GPUs of nodes of one type.
@@ -73,7 +73,7 @@ nodes_of_types those_in(const cluster& c, nodes_of_types nodes, const datacenter
 /// The choice that lacks the fewest GPUs, of all plans and GPU types; the first that lacks none.
 void find_better(const snapshot& s, const job_view& j, const nodes_of_types& nodes_of,
                  std::optional<choice>& best) {
-  const bool exact = facts_of(*j.spec).exact_gpus;
+  const bool exact = j.facts().exact_gpus;
   for (const auto& how : *j.plans) {
     if (how.bytes_per_gpu <= j.history.bytes_floor) continue;
     const auto count = how.gpus();

@@ -47,7 +47,7 @@ class scheduled_policy final : public wrapped_policy {
   }
   /// No wrapper does anything about it.
   bool is_plain(const job_view& j) const {
-    return !facts_of(*j.spec).has_own_rules && own_->places(*j.spec, j.training);
+    return !j.facts().has_own_rules && own_->places(*j.spec, j.training);
   }
 
   std::shared_ptr<const policy> own_;

@@ -76,7 +76,7 @@ class split_jobs {
   }
 
  private:
-  static bool is_decoder(const job_view& j) { return !facts_of(*j.spec).has_end; }
+  static bool is_decoder(const job_view& j) { return !j.facts().has_end; }
 
   split_views waiting_, running_, moving_;
 };
@@ -135,7 +135,7 @@ class serving_policy final : public wrapped_policy {
 
   reason why_waiting(const snapshot& s, job_id job) const override {
     const auto it = s.waiting.find(job);
-    if (it != s.waiting.end() && !facts_of(*it->second.spec).has_end)
+    if (it != s.waiting.end() && !it->second.facts().has_end)
       return why_decoder_waits(s, it->second);
     const split_jobs jobs{s};
     return inner().why_waiting(jobs.any() ? jobs.rest(s, s.idle) : s, job);

@@ -220,7 +220,7 @@ class titan final : public queue_policy {
   void for_each_ending(const snapshot& s, F f) const {
     for (const auto* views : {&s.running, &s.unions})
       for (const auto& [id, j] : *views)
-        if (facts_of(*j.spec).malleable && j.iteration_s > 0 && !j.followed) f(j, left_s_of(s, j));
+        if (j.facts().malleable && j.iteration_s > 0 && !j.followed) f(j, left_s_of(s, j));
   }
 
   /// The first to end first.

@@ -78,7 +78,7 @@ std::vector<const plan*> plans_on(const gpu_pool& pool, const job_view& j) {
         p.bytes_per_gpu > j.history.bytes_floor)
       out.push_back(&p);
   std::ranges::stable_sort(out, {}, [](const plan* p) { return p->gpus(); });
-  if (!facts_of(*j.spec).malleable && !out.empty()) {
+  if (!j.facts().malleable && !out.empty()) {
     const auto asked =
         std::ranges::find_if(out, [&](const plan* p) { return p->gpus() >= j.spec->gpus; });
     out = {asked == out.end() ? out.back() : *asked};
@@ -132,11 +132,11 @@ class problem_maker {
       for (const auto* how : plans_on(p, j)) {
         const auto gpus = rounded_up(counts_[pool], how->gpus());
         const double run_s =
-            facts_of(*j.spec).has_known_length ? samples / how->samples_per_s : unknown_length_s;
+            j.facts().has_known_length ? samples / how->samples_per_s : unknown_length_s;
         const double start_s = start_s_of(s_, o_, *j.spec, *how);
         if (how->gpus() <= p.node_gpus) shortest_s = std::min(shortest_s, start_s + run_s);
         // A program cannot choose its number: by GPU, so that narrow ones do not starve wide ones.
-        const double parts = facts_of(*j.spec).malleable ? 1 : how->gpus();
+        const double parts = j.facts().malleable ? 1 : how->gpus();
         const double value = parts * weight / (start_s + run_s);
         if (gpus > p.capacity || !(value > best)) continue;
         best = value;

@@ -178,7 +178,7 @@ class assigner {
                                  [this](const allocation& where) { return reserve(where); });
     if (found)
       a.mixed = std::make_shared<const placed_plan>(std::move(*found));
-    else if (facts_of(*j.spec).exact_gpus)
+    else if (j.facts().exact_gpus)
       refused_.insert(a.who->table);
   }
 

@@ -122,7 +122,7 @@ std::vector<configuration> configurations_in(const cluster& c, const std::vector
 
 std::vector<configuration> configurations_of(const cluster& c, const std::vector<gpu_pool>& pools,
                                              const job_view& j) {
-  const auto work = facts_of(*j.spec);
+  const auto work = j.facts();
   if (work.exact_gpus) return {};  // placed by its plans, as many GPUs of each node
   const auto speeds = relative_speeds(c);
   const auto max_tensor = largest_node(c);

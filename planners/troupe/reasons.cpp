@@ -41,7 +41,7 @@ std::string behind_text(const assigned& a) {
 std::string why_assigned(const cluster& c, const assigned& a) {
   const auto& x = *a.who;
   const bool runs = !x.job->where.empty();
-  if (!a.option && facts_of(*x.job->spec).exact_gpus)
+  if (!a.option && x.job->facts().exact_gpus)
     return fmt::format("starts on {}, as many as it asks for (gpus); {}",
                        of_nodes(c, a.mixed->where), behind_text(a));
   if (!a.option)
@@ -52,7 +52,7 @@ std::string why_assigned(const cluster& c, const assigned& a) {
   if (!runs)
     return fmt::format("starts on {}, the best of {} configurations: {}; {}", gpus_text(c, how),
                        x.options().size(),
-                       facts_of(*x.job->spec).has_known_length
+                       x.job->facts().has_known_length
                            ? fmt::format("{:.0f} s to its end", new_s)
                            : "how long it runs is not known",
                        behind_text(a));
@@ -76,13 +76,13 @@ std::string why_behind(const snapshot& s, const contender& x, std::size_t before
     if (x.options().empty() && p.bytes_per_gpu > x.job->history.bytes_floor &&
         (min == nullptr || p.gpus() < min->gpus()))
       min = &p;
-  const auto work = facts_of(*x.job->spec).has_known_length
+  const auto work = x.job->facts().has_known_length
                         ? fmt::format("its {:.3g} GPU-seconds of work left", x.work())
                         : std::string{"a job of middle length, as which it counts"};
   return fmt::format(
       "needs {}{}{}; {}{}; {} running jobs have a higher priority or less than {}, and {} others "
       "are not stopped for it{}",
-      gpus_text(s.cluster, *min), facts_of(*x.job->spec).exact_gpus ? "" : " at least",
+      gpus_text(s.cluster, *min), x.job->facts().exact_gpus ? "" : " at least",
       scatter_text(s.cluster, s.idle, *x.job, *min), idle_text(s, *min), waits_for_text(s, *x.job),
       before, work, fixed, settling.text());
 }

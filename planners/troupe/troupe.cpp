@@ -103,13 +103,13 @@ bool is_faster_across_pools(const cluster& c, const job_spec& job, const plan& e
 void rank_unknown_lengths(std::vector<contender>& all) {
   std::vector<double> known;
   for (const auto& x : all)
-    if (facts_of(*x.job->spec).has_known_length) known.push_back(x.work());
+    if (x.job->facts().has_known_length) known.push_back(x.work());
   if (known.size() == all.size()) return;
   const auto middle = known.begin() + static_cast<std::ptrdiff_t>(known.size() / 2);
   if (!known.empty()) std::ranges::nth_element(known, middle);
   const double work = known.empty() ? 1 : *middle;
   for (auto& x : all)
-    if (!facts_of(*x.job->spec).has_known_length) {
+    if (!x.job->facts().has_known_length) {
       x.samples_left = work / x.table->sample_cost;
       x.assumed_work = work;
     }
@@ -184,7 +184,7 @@ class troupe_policy : public queue_policy {
       if (left_s > 0 && (again_s == 0 || left_s < again_s)) again_s = left_s;
     };
     for (const auto& [id, j] : s.running)
-      if (facts_of(*j.spec).resumable) ask_at(settled_s(s.cluster, j, options_));
+      if (j.facts().resumable) ask_at(settled_s(s.cluster, j, options_));
     if (can_start_one(s)) {
       if (!last_.is_of(s)) look(s);
       ask_at(last_.patient_until_s);
@@ -309,13 +309,13 @@ class troupe_policy : public queue_policy {
   }
 
   /// An elastic program with an exact number of GPUs has no configurations to change to.
-  static bool may_change(const job_view& j) { return facts_of(*j.spec).resizable; }
+  static bool may_change(const job_view& j) { return j.facts().resizable; }
 
   /// Trainings that are not elastic, and simulated work whose limits only stages of several GPU
   /// types meet: start_fixed_trainings places them, and they run to their end. So do programs of
   /// the user's own that are not elastic, which might start over when they are stopped.
   bool is_fixed(const cluster& c, const job_view& j) const {
-    if (facts_of(*j.spec).pipelines && !is_elastic(*j.spec)) return true;
+    if (j.facts().pipelines && !is_elastic(*j.spec)) return true;
     return j.training && (!j.plans || cache_.of(c, cache_.pools(), j).options.empty());
   }
 

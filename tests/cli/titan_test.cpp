@@ -330,7 +330,7 @@ TEST_CASE("titan's options and measured rows change a simulation; bad ones are r
   const auto without = troupe::test::troupe({"simulate", "--cluster", files.cluster(4), "--trace",
                                              trace, "--policy", "srtf,fcfs", "--lut", slow});
   CHECK(without.status == 2);
-  CHECK(without.err.find("--lut is for the policies of titan; found srtf, fcfs, expected titan") !=
+  CHECK(without.err.find("--lut: found the policies srtf, fcfs, expected one of titan") !=
         std::string::npos);
 }
 

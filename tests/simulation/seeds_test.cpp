@@ -1,10 +1,9 @@
-#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
-#include <map>
 #include <set>
 #include <string>
+#include <utility>
 
 #include <catch2/catch.hpp>
 
@@ -59,25 +58,26 @@ TEST_CASE("200 fault seeds with elastic programs satisfy the oracle") {
 TEST_CASE("the seeds come to the rare branches of the lease manager") {
   using namespace troupe::actors;
   troupe::runtime::set_log_level(troupe::runtime::log_level::none);
-  // Those of programs on real nodes are the business of tests/processes.
-  const std::set by_programs{rare_branch::unable_node, rare_branch::rank_waited,
-                             rare_branch::controller_away};
-  const std::array runs{run_fault_seed, run_union_seed, run_program_seed};
-  std::map<rare_branch, std::string> reached;
-  for (std::uint64_t seed = 1; seed <= 40; ++seed)
-    for (std::size_t r = 0; r < runs.size(); ++r) {
+  // Those of programs on real nodes are the business of tests/processes, and a union that everyone
+  // leaves of unions_by_hand_test. No policy's decision gets as far as a ledger that refuses it.
+  const std::set elsewhere{rare_branch::unable_node, rare_branch::rank_waited,
+                           rare_branch::controller_away, rare_branch::no_member_left,
+                           rare_branch::refused_union};
+  const std::pair<std::string (*)(std::uint64_t), std::uint64_t> runs[] = {
+      {run_fault_seed, 40}, {run_union_seed, 100}, {run_program_seed, 40}};
+  std::set<rare_branch> reached;
+  for (const auto& [run, seeds] : runs)
+    for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
       reached_branches = 0;
-      CHECK(runs[r](seed) == "");
+      CHECK(run(seed) == "");
       for (std::size_t b = 0; b < rare_branches.size(); ++b)
         if ((reached_branches & (1U << b)) != 0)
-          reached.try_emplace(rare_branch{static_cast<std::uint8_t>(b)},
-                              "seed " + std::to_string(seed) + " of kind " + std::to_string(r));
+          reached.insert(rare_branch{static_cast<std::uint8_t>(b)});
     }
   for (std::size_t b = 0; b < rare_branches.size(); ++b) {
-    const auto branch = rare_branch{static_cast<std::uint8_t>(b)};
-    const bool is = reached.contains(branch);
-    UNSCOPED_INFO(rare_branches[b] << ": " << (is ? reached[branch] : "never"));
-    if (!by_programs.contains(branch)) CHECK(is);
+    INFO(rare_branches[b]);
+    const rare_branch branch{static_cast<std::uint8_t>(b)};
+    CHECK((elsewhere.contains(branch) || reached.contains(branch)));
   }
 }
 

@@ -120,15 +120,28 @@ expected<void> ledger::check_members(const job_accepted& e) const {
   return {};
 }
 
+/// Between a union and its lease no job of it may have run: it has its members' work by the number.
+expected<void> ledger::check_members_left(lease_id lease, const job_record& j) const {
+  if (!j.members) return {};
+  for (std::size_t i = 0; i < j.members->jobs.size(); ++i) {
+    const auto id = j.members->jobs[i];
+    const auto* m = job(id);
+    if (!m || m->state != job_state::waiting)
+      return contradiction("lease {} is for job {} of a union, which is not waiting", lease, id);
+    if (j.members->work[i].iterations + m->iterations_done >
+        std::max(m->iterations_done, m->spec->iterations))
+      return contradiction(
+          "lease {} is for a union with {} iterations of job {}, which has {} of {}", lease,
+          j.members->work[i].iterations, id, m->iterations_done, m->spec->iterations);
+  }
+  return {};
+}
+
 expected<void> ledger::on(const lease_granted& e) {
   const auto* known = job(e.job);
   if (!known || known->state != job_state::waiting)
     return contradiction("lease {} is for job {}, which is not waiting", e.lease, e.job);
-  if (known->members)
-    for (const auto id : known->members->jobs)
-      if (const auto* m = job(id); !m || m->state != job_state::waiting)
-        return contradiction("lease {} is for job {} of a union, which is not waiting", e.lease,
-                             id);
+  if (auto ok = check_members_left(e.lease, *known); !ok) return ok;
   // Lease numbers are fencing tokens: a node or a checkpoint directory believes the larger one.
   if (e.lease < next_lease_) return contradiction("lease {} is granted twice", e.lease);
   if (auto ok = check_parts(e); !ok) return ok;

@@ -137,6 +137,7 @@ class ledger {
   expected<void> on(const member_ended& e);
   expected<void> on(const program_saved& e);
   expected<void> check_members(const job_accepted& e) const;
+  expected<void> check_members_left(lease_id lease, const job_record& j) const;
   expected<void> check_parts(const lease_granted& g) const;
   void hold_parts(const lease_granted& g, const std::vector<bool>& ended);
   void begin_attempt(job_id id, const lease_granted& e);

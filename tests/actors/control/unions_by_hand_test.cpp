@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "actors/control/leases/rare_branches.hpp"
 #include "actors/control/ledger/ledger.hpp"
 #include "actors/control/ledger/unions.hpp"
 #include "planners/policy/policy.hpp"
@@ -256,7 +257,9 @@ TEST_CASE("members with adapters are cancelled one by one, and the last takes th
   CHECK(t.state(3) == job_state::running);
   CHECK_FALSE(t.c.job(3).merged_with);
   CHECK(t.ordered() == 1);
+  reached_branches = 0;
   CHECK(t.cancel(3).done);
+  CHECK(reached_branches == 1U << static_cast<unsigned>(rare_branch::no_member_left));
   CHECK(t.state(3) == job_state::cancelled);
   CHECK(t.ordered() == 0);
   t.stopped(9);

@@ -63,7 +63,7 @@ struct union_ledger {
   job_accepted union_of_jobs(job_id id, merge_kind kind, const std::vector<job_id>& ids) const {
     std::vector<const job_record*> members;
     for (const auto m : ids) members.push_back(book.job(m));
-    // Of one job nobody makes a union; the ledger refuses it whatever its file is.
+    // Nobody makes a union of one job, and the ledger refuses it, whatever its work.
     const auto spec = members.size() < 2 ? *members.front()->spec : spec_of_union(members, kind);
     job_accepted e{id, 0, 1, spec, ""};
     e.members = actors::union_of(members, kind);
