@@ -58,7 +58,7 @@ struct job_view {
   /// An elastic program's attempts so far and its measured costs; null: there was none.
   std::shared_ptr<const elastic_record> elastic{};
   bool followed = false;  // while it is running: another job gets GPUs from it
-  // Of facts() alone.
+  // Used by facts() alone.
   mutable const job_spec* known = nullptr;
   mutable work_facts known_facts{};
 
