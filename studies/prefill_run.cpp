@@ -42,7 +42,7 @@ expected<study_hosts> hosts_of_study(const troupe::cluster& c, const job_spec& t
                                 "type no other node has",
                                 c.datacenters[f.datacenter].name));
     r.decoders.push_back(decoders[f.datacenter]);
-    r.decoders.back().required_gpu_type = c.gpus[own->gpu].name;
+    r.decoders.back().limits.required_gpu_type = c.gpus[own->gpu].name;
     taken.insert(own->gpu);
   }
   for (const auto& d : c.datacenters) r.training.insert(d.name + "/gateway");

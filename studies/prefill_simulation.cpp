@@ -71,7 +71,7 @@ std::vector<job_spec> decoder_jobs(const troupe::cluster& with, const job_spec& 
   std::vector<job_spec> all;
   for (std::uint32_t d = 0; d < with.datacenters.size(); ++d) {
     auto& job = all.emplace_back();
-    job.name = job.required_gpu_type = name_of_decoder_node(with, d);
+    job.name = job.limits.required_gpu_type = name_of_decoder_node(with, d);
     job.serve = decoder_of(training, study);
   }
   return all;

@@ -51,7 +51,7 @@ void workload_record::on(const job_accepted& e) {
   j.name = e.spec.name;
   j.submitted_s = e.at_s;
   j.samples = static_cast<double>(e.spec.global_batch) * static_cast<double>(e.spec.iterations);
-  j.deadline_s = e.spec.deadline_s;
+  j.deadline_s = e.spec.limits.deadline_s;
   batches_[e.job] = e.spec.global_batch;
   waits_[e.job] = true;
   note(e.at_s, 0, 1);

@@ -24,7 +24,7 @@ class variables {
  public:
   variables(const cluster& c, const job_spec& spec, const lease_granted& lease,
             std::uint32_t part) {
-    for (const auto& [key, value] : spec.environment) set(key, value);
+    for (const auto& [key, value] : spec.program.environment) set(key, value);
     const auto node = lease.parts[part].node;
     set("TROUPE_JOB", lease.job);
     set("TROUPE_JOB_NAME", spec.name);

@@ -77,7 +77,7 @@ class stream {
   // By model and batch; and for the reference also the GPUs and their type.
   double reference_s(const job_spec& j, std::uint32_t gpus) {
     const auto [at, fresh] =
-        references_.try_emplace({j.model.name, j.global_batch, gpus, j.gpu_type});
+        references_.try_emplace({j.model.name, j.global_batch, gpus, j.request.type});
     if (fresh) at->second = reference_iteration_s(cluster_, j, gpus);
     return at->second;
   }

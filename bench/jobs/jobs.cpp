@@ -85,7 +85,7 @@ void run(int jobs, const std::string& program, const fs::path& directory) {
   spec.model = *formats::load_model(TROUPE_MODEL);
   spec.name = "date";
   spec.global_batch = 4;
-  spec.command = {"sh", "-c", "date"};
+  spec.program.command = {"sh", "-c", "date"};
   const runtime::stopwatch watch;
   std::vector<std::thread> threads;
   for (auto& c : connected)

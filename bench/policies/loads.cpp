@@ -115,8 +115,8 @@ void make_elastic(std::vector<arrival>& jobs, double fraction, std::uint64_t see
     // Drawn for every job, so that a larger fraction has the same programs and more.
     const double at = random.uniform(), start = random.uniform(), save = random.uniform();
     if (at >= fraction) continue;
-    j.spec.command = {"program"};
-    auto& e = j.spec.elastic.emplace();
+    j.spec.program.command = {"program"};
+    auto& e = j.spec.program.elastic.emplace();
     e.any_layout = true;
     e.start_s = 10 * std::pow(12, start);
     e.save_s = std::pow(30, save);

@@ -30,13 +30,14 @@ std::string missing_of_elastic(std::string_view missing) {
 }  // namespace
 
 std::string assumption_text(const job_spec& job, std::string_view missing) {
-  if (!job.assumed_model || job.exact_gpus || (job.memory && job.memory->gb > 0)) return {};
+  if (!job.assumed.model || job.request.exact || (job.memory && job.memory->gb > 0)) return {};
   const double bytes =
-      planners::program_bytes(job, job.gpus, 1, cluster_settings{}.memory_headroom);
+      planners::program_bytes(job, job.request.gpus, 1, cluster_settings{}.memory_headroom);
   // An elastic program has a number of GPUs without being planned for exactly that.
-  const auto on = job.elastic ? elastic_gpus(*job.elastic, job.gpus) : std::string{"1 GPU"};
+  const auto on = job.program.elastic ? elastic_gpus(*job.program.elastic, job.request.gpus)
+                                      : std::string{"1 GPU"};
   return fmt::format("no {}: planned as {}, batch {}, {:.2f} GB, on {}",
-                     job.elastic ? missing_of_elastic(missing) : std::string{missing},
+                     job.program.elastic ? missing_of_elastic(missing) : std::string{missing},
                      job.model.name, job.global_batch, bytes / bytes_per_gb, on);
 }
 
@@ -49,13 +50,14 @@ std::vector<std::string> doubts_of(const job_spec& job) {
       if (!file->empty() && !std::filesystem::exists(*file, error))
         all.push_back(fmt::format(
             "{}: {} is not on this machine; the nodes need it under this name", key, *file));
-  if (!job.elastic || job.elastic->same_gpus || job.elastic->any_layout) return all;
-  const auto widest = job.max_gpus.value_or(0);
+  if (!job.program.elastic || job.program.elastic->same_gpus || job.program.elastic->any_layout)
+    return all;
+  const auto widest = job.limits.max_gpus.value_or(0);
   if (job.global_batch < (widest > 0 ? widest : 2))
     all.push_back(fmt::format(
         "elastic: {}, but an iteration has {} sample{} (global_batch{}), and every GPU needs one",
-        elastic_gpus(*job.elastic, job.gpus), job.global_batch, job.global_batch == 1 ? "" : "s",
-        stated_batch(job) ? "" : " is not given"));
+        elastic_gpus(*job.program.elastic, job.request.gpus), job.global_batch,
+        job.global_batch == 1 ? "" : "s", stated_batch(job) ? "" : " is not given"));
   return all;
 }
 

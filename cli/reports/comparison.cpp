@@ -35,7 +35,7 @@ using studies::policy_result;
 // whatever plan a policy gives it.
 double own_s(const comparison& c, const job_spec& spec, reference_times& reference) {
   const auto iterations = static_cast<double>(spec.iterations);
-  if (!c.times) return reference(spec, spec.gpus) * iterations;
+  if (!c.times) return reference(spec, spec.request.gpus) * iterations;
   const auto at = c.times->find(spec.name);
   if (at == c.times->end() || at->second.times.empty()) return never;
   const auto& best = *std::ranges::min_element(at->second.times, {}, &replayed_time::iteration_s);

@@ -22,15 +22,15 @@ class reference_times {
 
   double operator()(const job_spec& job, std::uint32_t gpus) {
     // With a limit of time or cost it depends on the job's length, which few others have.
-    if (job.deadline_s || job.budget || job.slo_s)
+    if (job.limits.deadline_s || job.limits.budget || job.limits.slo_s)
       return planners::reference_iteration_s(c_, job, gpus);
     auto kind = job;
     kind.name.clear();
-    kind.dataset_card.clear();
+    kind.merging.dataset_card.clear();
     kind.iterations = 1;
     kind.priority = 0;
-    kind.merge = true;
-    auto& alike = known_[{kind.model.name, kind.gpu_type, kind.global_batch, gpus}];
+    kind.merging.allowed = true;
+    auto& alike = known_[{kind.model.name, kind.request.type, kind.global_batch, gpus}];
     for (const auto& [other, seconds] : alike)
       if (other == kind) return seconds;
     const double seconds = planners::reference_iteration_s(c_, job, gpus);

@@ -169,8 +169,8 @@ by_count measure(const cluster& c, const extent& e, std::uint32_t gpus, random_s
       job.name = m.name;
       job.model = model_named(m.name);
       job.global_batch = job.model.family == "bert" ? batch / 2 : batch;  // as in Table 2
-      job.gpus = gpus;
-      job.max_gpus = gpus;
+      job.request.gpus = gpus;
+      job.limits.max_gpus = gpus;
       const auto all = cells_of(c, pools, job), best = best_cells(c, pools, job);
       for (std::uint32_t p = 0; p < pools.size(); ++p) {
         setting at{c, pools[p], job, {}};

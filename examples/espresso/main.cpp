@@ -106,8 +106,8 @@ const std::map<std::string, std::vector<std::pair<std::string, std::uint32_t>>> 
 
 void table4(const study& s) {
   const auto row = [&](const char* whose, double cost, double total_s, const std::string& text) {
-    fmt::print("  {:11} {:>6.0f}  {:5} {:>7.3f} {:>9.1f}  {}\n", s.name, *s.job.slo_s, whose, cost,
-               total_s, text);
+    fmt::print("  {:11} {:>6.0f}  {:5} {:>7.3f} {:>9.1f}  {}\n", s.name, *s.job.limits.slo_s, whose,
+               cost, total_s, text);
   };
   std::vector<stage_request> stages;
   for (const auto& [gpu, layers] : papers_plans.at(s.name))
@@ -119,7 +119,7 @@ void table4(const study& s) {
     memory += fmt::format("{}{} {:g}: {:.1f} of {:g} GB", memory.empty() ? "" : ", ", gpu.name,
                           x.count / 2.0, x.bytes_per_gpu / bytes_per_gb, gpu.memory_gb);
   }
-  const bool in_time = theirs.total_s <= *s.job.slo_s;
+  const bool in_time = theirs.total_s <= *s.job.limits.slo_s;
   row("paper", theirs.cost, theirs.total_s,
       fmt::format("{}{}", memory,
                   !theirs.fits ? "; does not fit"
@@ -217,7 +217,7 @@ class figure2_study {
 std::vector<double> limits(const job_spec& job) {
   constexpr int count = 12;
   auto free = job;
-  free.slo_s.reset();
+  free.limits.slo_s.reset();
   const double slowest = search(free, {}).total_s;
   std::vector<double> all;
   for (int i = 0; i < count; ++i)
@@ -246,7 +246,7 @@ void figure8(const study& s) {
   auto job = s.job;
   gap_range greedy, sia, whale, hph;
   for (const double slo_s : limits(s.job)) {
-    job.slo_s = slo_s;
+    job.limits.slo_s = slo_s;
     const auto by = [&](provision_placer p) { return search(job, {.placer = p}); };
     const auto exact = by(provision_placer::exact), g = by(provision_placer::greedy),
                a = by(provision_placer::sia), w = by(provision_placer::whale),
@@ -293,7 +293,7 @@ void figure10b(const study& s) {
   for (const double share : {0.5, 0.75, 1.0, 1.25, 1.5}) {
     auto job = s.job;
     job.model.layers = static_cast<std::uint32_t>(share * job.model.layers);
-    job.slo_s = *job.slo_s * share;
+    job.limits.slo_s = *job.limits.slo_s * share;
     const auto p = search(job, {});
     fmt::print(" {:>4} {:>6} {:>7}", job.model.layers, p.search.opened, cost_text(p));
   }

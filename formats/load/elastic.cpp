@@ -55,7 +55,7 @@ void read_grace(map_reader& map, job_spec& job, bool given_outside) {
   if (!map.find("grace_s")) return;
   if (given_outside)
     return map.fail("grace_s", "found here and outside of elastic; give one of them");
-  map.read("grace_s", job.grace_s, {0, admission::max_grace_s});
+  map.read("grace_s", job.program.grace_s, {0, admission::max_grace_s});
 }
 
 }  // namespace
@@ -63,7 +63,7 @@ void read_grace(map_reader& map, job_spec& job, bool given_outside) {
 void read_elastic(map_reader& map, job_spec& job) {
   const bool has_grace = map.find("grace_s") != nullptr;
   map.section("elastic", [&](map_reader& keys) {
-    auto& e = job.elastic.emplace();
+    auto& e = job.program.elastic.emplace();
     read_gpus(keys, e);
     read_types(keys, e);
     read_layouts(keys, e);

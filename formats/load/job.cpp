@@ -80,7 +80,7 @@ void read_environment(map_reader& map, job_spec& job) {
           v->key_lines[i], "environment",
           "'{}' is set by Troupe for every program (docs/operating.md); a job cannot set it",
           shown(key));
-    variables.read(key, job.environment[key]);
+    variables.read(key, job.program.environment[key]);
   }
 }
 
@@ -96,10 +96,11 @@ void check_types(map_reader& map, const elastic& e, const std::vector<std::strin
 void check(map_reader& map, job_spec& job, std::span<const gpu_type> catalogue) {
   if (!map.found().good()) return;
   const auto names = names_of(catalogue);
-  if (!job.gpu_type.empty() && !names.empty() &&
-      std::ranges::find(names, job.gpu_type) == names.end())
-    map.fail("gpu_type", "unknown GPU '{}'{}", shown(job.gpu_type), hint(job.gpu_type, names));
-  if (job.elastic && !names.empty()) check_types(map, *job.elastic, names);
+  if (!job.request.type.empty() && !names.empty() &&
+      std::ranges::find(names, job.request.type) == names.end())
+    map.fail("gpu_type", "unknown GPU '{}'{}", shown(job.request.type),
+             hint(job.request.type, names));
+  if (job.program.elastic && !names.empty()) check_types(map, *job.program.elastic, names);
   // In a slot job, `train` only selects the schedule.
   if (job.train && job.slots) map.fail("slots", "slots and train exclude each other");
   if (const auto bad = admission::objection_to(job)) map.fail(bad->key, bad->problem);
@@ -139,18 +140,20 @@ void advise_on_foreign_keys(findings& found, const value& tree) {
 /// one; of a program it is the number that it gets, of
 /// one that may be resized the first that its policy is asked for.
 void limit_gpus(map_reader& map, job_spec& job) {
-  if (job.elastic && !map.find("gpus")) job.gpus = std::max(job.gpus, job.elastic->min_gpus);
-  if (job.elastic && job.elastic->max_gpus > 0)
-    job.max_gpus = std::min(job.max_gpus.value_or(job.elastic->max_gpus), job.elastic->max_gpus);
+  if (job.program.elastic && !map.find("gpus"))
+    job.request.gpus = std::max(job.request.gpus, job.program.elastic->min_gpus);
+  if (job.program.elastic && job.program.elastic->max_gpus > 0)
+    job.limits.max_gpus = std::min(job.limits.max_gpus.value_or(job.program.elastic->max_gpus),
+                                   job.program.elastic->max_gpus);
   if (map.find("gpus")) {
-    if (job.max_gpus && job.gpus > *job.max_gpus)
+    if (job.limits.max_gpus && job.request.gpus > *job.limits.max_gpus)
       map.fail("gpus", admission::more_than_max_gpus(job));
-    if (job.command.empty())
-      job.max_gpus = job.gpus;
-    else if (!job.elastic || job.elastic->same_gpus)
-      job.exact_gpus = true;
+    if (job.program.command.empty())
+      job.limits.max_gpus = job.request.gpus;
+    else if (!job.program.elastic || job.program.elastic->same_gpus)
+      job.request.exact = true;
   }
-  if (map.find("gpu_type")) job.required_gpu_type = job.gpu_type;
+  if (map.find("gpu_type")) job.limits.required_gpu_type = job.request.type;
 }
 
 /// For a program whose user named none.
@@ -158,7 +161,7 @@ void assume_model(map_reader& map, job_spec& job) {
   auto m = load_model(configs_directory() / "models" / "gpt2-124m.yaml");
   if (!m) return map.found().add(m.error());
   job.model = std::move(*m);
-  job.assumed_model = true;
+  job.assumed.model = true;
 }
 
 /// The model of a training's program, for a file that names none.
@@ -181,8 +184,8 @@ bool trains_program(map_reader& map) {
 /// A 1 that stands in for a number that nobody has given says so by itself (stated_length.hpp); one
 /// that the file gives needs the flag.
 void note_stated(map_reader& map, job_spec& job) {
-  if (map.find("iterations") && job.iterations == 1) job.assumed_iterations = false;
-  if (map.find("global_batch") && job.global_batch == 1) job.assumed_batch = false;
+  if (map.find("iterations") && job.iterations == 1) job.assumed.iterations = false;
+  if (map.find("global_batch") && job.global_batch == 1) job.assumed.batch = false;
 }
 
 /// Keys of a program, a training or simulated work.
@@ -198,7 +201,7 @@ void read_work(map_reader& map, job_spec& job, const fs::path& directory,
                                             : read_named_model(map, directory);
   else if (is_program)
     assume_model(map, job);
-  if (map.read("command", job.command) && job.command.empty())
+  if (map.read("command", job.program.command) && job.program.command.empty())
     map.fail("command",
              "found an empty list, expected a program and its arguments; a job without "
              "the key is simulated work");

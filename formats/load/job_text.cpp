@@ -3,6 +3,7 @@
 
 #include "formats/load/load.hpp"
 #include "messages/admission/admission.hpp"
+#include "messages/admission/admission_problems.hpp"
 #include "messages/admission/job_keys.hpp"
 #include "messages/admission/retries.hpp"
 #include "messages/domain/work_kind.hpp"
@@ -32,15 +33,13 @@ json value_of(const admission::key<T>& k, const Value& x) {
 template <class T>
 void add_keys(json& map, const key_table<T>& keys, const T& object) {
   for (const auto& k : keys)
-    std::visit(
-        [&](auto field) {
-          if constexpr (!std::is_same_v<decltype(field), std::monostate>) {
-            static const T initial{};
-            if (k.use.required || object.*field != initial.*field)
-              map[std::string{k.name}] = value_of(k, object.*field);
-          }
+    admission::with_field(
+        k, object,
+        [&](const auto& found, const auto& initial) {
+          if (k.use.required || found != initial) map[std::string{k.name}] = value_of(k, found);
+          return true;
         },
-        k.field);
+        false);
 }
 
 json model_map(const model& m) {
@@ -141,26 +140,27 @@ void add_memory(json& file, const memory_options& o) {
 /// `gpus` is what the program gets, or an upper bound; else it is the default.
 void add_gpus(json& file, const job_spec& job) {
   file.erase("gpus");
-  const bool is_bound = !facts_of(job).has_processes && job.max_gpus == job.gpus;
+  const bool is_bound = !facts_of(job).has_processes && job.limits.max_gpus == job.request.gpus;
   if (is_bound) file.erase("max_gpus");
-  if (is_bound || job.exact_gpus || facts_of(job).elastic) file["gpus"] = job.gpus;
+  if (is_bound || job.request.exact || facts_of(job).elastic) file["gpus"] = job.request.gpus;
   // same_gpus makes a number exact that the file gives.
-  if (job.elastic && job.elastic->same_gpus && !job.exact_gpus) file.erase("gpus");
+  if (job.program.elastic && job.program.elastic->same_gpus && !job.request.exact)
+    file.erase("gpus");
 }
 
 json file_of(const job_spec& job) {
   json file{{"name", job.name}};
   auto keys = admission::job_keys(!facts_of(job).has_processes && !job.slots && !job.serve);
   if (job.serve) std::erase_if(keys, [](const auto& k) { return !k.use.served; });
-  if (!job.serve && !job.slots && !job.assumed_model) file["model"] = model_map(job.model);
-  if (facts_of(job).has_processes) file["command"] = job.command;
+  if (!job.serve && !job.slots && !job.assumed.model) file["model"] = model_map(job.model);
+  if (facts_of(job).has_processes) file["command"] = job.program.command;
   add_keys(file, keys, job);
   add_gpus(file, job);
-  if (job.assumed_iterations == false) file["iterations"] = job.iterations;
-  if (job.assumed_batch == false) file["global_batch"] = job.global_batch;
-  if (!job.environment.empty()) file["environment"] = job.environment;
-  if (job.elastic) file["elastic"] = elastic_map(*job.elastic);
-  if (job.retries) file["retries"] = retries_map(*job.retries);
+  if (job.assumed.iterations == false) file["iterations"] = job.iterations;
+  if (job.assumed.batch == false) file["global_batch"] = job.global_batch;
+  if (!job.program.environment.empty()) file["environment"] = job.program.environment;
+  if (job.program.elastic) file["elastic"] = elastic_map(*job.program.elastic);
+  if (job.program.retries) file["retries"] = retries_map(*job.program.retries);
   if (job.train) file["train"] = train_map(*job.train);
   if (job.slots) add_keys(file["slots"] = json::object(), admission::slot_keys(), *job.slots);
   if (job.pipeline != pipeline_wish{}) file["pipeline"] = pipeline_map(job);

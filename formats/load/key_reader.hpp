@@ -46,9 +46,9 @@ bool read_keys(map_reader& map, const admission::key_table<T>& keys, T& out) {
     const auto n = k.use.required ? need::required : need::optional;
     any |= map.find(k.name, n) != nullptr;
     std::visit(
-        [&](auto field) {
-          if constexpr (!std::is_same_v<decltype(field), std::monostate>)
-            read_field(map, k.name, out.*field, k.valid, k.words, n);
+        [&](const auto& field) {
+          if constexpr (!std::is_same_v<std::decay_t<decltype(field)>, std::monostate>)
+            read_field(map, k.name, field(out), k.valid, k.words, n);
         },
         k.field);
   }

@@ -59,7 +59,7 @@ void read_retries(map_reader& map, job_spec& job) {
   const auto* elastic = map.find("elastic");
   if (elastic && elastic->has("retries"))
     return map.fail("retries", "retries and elastic.retries are one; give retries");
-  auto& r = job.retries.emplace();
+  auto& r = job.program.retries.emplace();
   if (v->what == value::kind::map)
     map.section("retries", [&](map_reader& keys) { read_rule(keys, r); });
   else

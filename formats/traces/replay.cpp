@@ -34,10 +34,10 @@ job_spec job_of(const trace_row& row) {
   job.name = row.job_id;
   job.model = stand_in(row.model);
   job.global_batch = row.global_batch.value_or(1);
-  job.gpus = row.gpus;
-  job.gpu_type = row.gpu_type;
-  job.deadline_s = row.deadline_s;
-  job.dataset_card = row.dataset_card;
+  job.request.gpus = row.gpus;
+  job.request.type = row.gpu_type;
+  job.limits.deadline_s = row.deadline_s;
+  job.merging.dataset_card = row.dataset_card;
   return job;
 }
 

@@ -134,21 +134,23 @@ class assigner {
     auto random = generator(seed_, row.job_id);
     job_spec job;
     job.name = row.job_id;
-    job.deadline_s = row.deadline_s;
-    job.dataset_card = row.dataset_card;
-    job.merge = row.merge;
+    job.limits.deadline_s = row.deadline_s;
+    job.merging.dataset_card = row.dataset_card;
+    job.merging.allowed = row.merge;
     const auto wanted = wanted_gpus(row, random);
     const auto type = wanted_type(row, wanted, random);
     if (!type) return refuse(type.error());
-    job.gpu_type = cluster_.gpus[*type].name;
-    if (!row.gpu_type.empty() && row.gpu_type != job.gpu_type) job.required_gpu_type = row.gpu_type;
-    job.gpus = std::min(wanted, power_of_two_below(gpus_[*type]));
+    job.request.type = cluster_.gpus[*type].name;
+    if (!row.gpu_type.empty() && row.gpu_type != job.request.type)
+      job.limits.required_gpu_type = row.gpu_type;
+    job.request.gpus = std::min(wanted, power_of_two_below(gpus_[*type]));
     job.model = wish(job, *type, random);
     const auto batch = weighted(random.uniform(), rule_.batches);
-    job.global_batch = rule_.batch_a_gpu ? batch * job.gpus : std::max(batch, job.gpus);
+    job.global_batch =
+        rule_.batch_a_gpu ? batch * job.request.gpus : std::max(batch, job.request.gpus);
     if (rule_.cards) describe_data(job, random);
     if (rule_.deadlines && !row.deadline_s)
-      job.deadline_s = row.duration_s * (0.5 + random.uniform());
+      job.limits.deadline_s = row.duration_s * (0.5 + random.uniform());
     return fill_in(row, std::move(job));
   }
 
@@ -186,7 +188,7 @@ class assigner {
   // The user's rule of thumb, not a plan: such users overestimate or underestimate memory, which is
   // what Frenzy corrects.
   model wish(const job_spec& job, gpu_index type, random_source& random) const {
-    const double room = filled_share * job.gpus * cluster_.gpus[type].memory_bytes();
+    const double room = filled_share * job.request.gpus * cluster_.gpus[type].memory_bytes();
     std::size_t fitting = 0;
     while (fitting < ladder_.size() && bytes_a_parameter * ladder_[fitting].parameters <= room)
       ++fitting;
@@ -204,15 +206,15 @@ class assigner {
     auto card = std::vector<std::string>{tasks[random.below(3)], objects[random.below(4)],
                                          domains[random.below(3)]};
     const bool apart = random.chance(0.1);
-    if (job.dataset_card.empty()) {
-      job.dataset_card = std::move(card);
-      job.merge = job.merge && !apart;
+    if (job.merging.dataset_card.empty()) {
+      job.merging.dataset_card = std::move(card);
+      job.merging.allowed = job.merging.allowed && !apart;
     }
-    if (!job.merge) job.priority = -1;  // opting out of merging costs priority
+    if (!job.merging.allowed) job.priority = -1;  // opting out of merging costs priority
   }
 
   double time_of(const job_spec& job) const {
-    const double s = seconds_(job, job.gpus);
+    const double s = seconds_(job, job.request.gpus);
     return std::isfinite(s) && s > 0 ? s : 0;
   }
 
@@ -225,11 +227,11 @@ class assigner {
       job.model = *m;
     }
     if (rule_.half_for_bert && job.model.family == "bert")
-      job.global_batch = std::max(job.global_batch / 2, job.gpus);
+      job.global_batch = std::max(job.global_batch / 2, job.request.gpus);
     if (row.global_batch) job.global_batch = *row.global_batch;
     double s = time_of(job);
     while (s == 0 && shrink(row, job)) s = time_of(job);
-    if (s == 0 && regardless_) s = regardless_(job, job.gpus);
+    if (s == 0 && regardless_) s = regardless_(job, job.request.gpus);
     if (!(std::isfinite(s) && s > 0))
       return refuse(reason::kind::infeasible,
                     "job {}: no plan of {} with batch {} fits the cluster {}", row.job_id,
@@ -242,7 +244,7 @@ class assigner {
 
   // The batch first, then the next smaller model: a row's own values are never changed.
   bool shrink(const trace_row& row, job_spec& job) const {
-    if (!row.global_batch && job.global_batch > job.gpus) {
+    if (!row.global_batch && job.global_batch > job.request.gpus) {
       job.global_batch /= 2;
       return true;
     }

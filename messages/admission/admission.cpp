@@ -245,7 +245,7 @@ std::optional<objection> check_model_of(const job_spec& job) {
 /// Consistency of a pipeline job's keys.
 std::optional<objection> check_pipeline(const job_spec& job) {
   if (!(job.train || job.slots || job.pipeline != pipeline_wish{})) return {};
-  if (!job.command.empty())
+  if (!job.program.command.empty())
     return failure(
         "command",
         "command excludes train, slots and pipeline: a program sets up its own pipeline");
@@ -334,15 +334,16 @@ std::optional<objection> check_words(const job_spec& job) {
   if (job.microbatches && *job.microbatches > job.global_batch && !job.slots)
     return failure("microbatches", "found {}, expected at most global_batch ({})",
                    *job.microbatches, job.global_batch);
-  if (job.command.empty() && (job.exact_gpus || job.assumed_model))
-    return objection{job.exact_gpus ? "gpus" : "model",
+  if (job.program.command.empty() && (job.request.exact || job.assumed.model))
+    return objection{job.request.exact ? "gpus" : "model",
                      "only of a program the number of GPUs is exact, and the model assumed"};
-  if (facts_of(job).exact_gpus && job.max_gpus && job.gpus > *job.max_gpus)
+  if (facts_of(job).exact_gpus && job.limits.max_gpus && job.request.gpus > *job.limits.max_gpus)
     return objection{"gpus", more_than_max_gpus(job)};
-  if (!job.command.empty() && job.command[0].empty())
+  if (!job.program.command.empty() && job.program.command[0].empty())
     return failure("command", "the program's name is empty");
-  if (job.command.size() > max_words) return failure("command", "more than {} words", max_words);
-  for (const auto& [name, value] : job.environment)
+  if (job.program.command.size() > max_words)
+    return failure("command", "more than {} words", max_words);
+  for (const auto& [name, value] : job.program.environment)
     if (!is_variable(name))
       return failure("environment", "'{}' is not a valid variable name", shown(name));
   return {};
@@ -351,14 +352,15 @@ std::optional<objection> check_words(const job_spec& job) {
 // Programs are stopped by signals, trainings by messages: each has its own time to save.
 std::optional<objection> check_stops(const job_spec& job) {
   if (facts_of(job).has_processes) return {};
-  if (job.grace_s)
+  if (job.program.grace_s)
     return failure("grace_s",
                    "for programs (command:) only; a training has the cluster's preempt_grace_s");
-  for (const auto& [key, given] : {std::pair{"rank_wait_s", job.rank_wait_s.has_value()},
-                                   {"across_datacenters", job.across_datacenters.has_value()},
-                                   {"unequal", job.unequal.has_value()},
-                                   {"iterations", job.assumed_iterations.has_value()},
-                                   {"global_batch", job.assumed_batch.has_value()}})
+  for (const auto& [key, given] :
+       {std::pair{"rank_wait_s", job.program.rank_wait_s.has_value()},
+        {"across_datacenters", job.request.across_datacenters.has_value()},
+        {"unequal", job.request.unequal.has_value()},
+        {"iterations", job.assumed.iterations.has_value()},
+        {"global_batch", job.assumed.batch.has_value()}})
     if (given) return failure(key, "for programs (command:) only");
   return {};
 }
@@ -374,11 +376,14 @@ std::optional<objection> check_serving(const job_spec& job) {
     return objection{std::string{key},
                      "not for a job that serves a model, which runs until it is cancelled"};
   };
-  const std::pair<const char*, bool> maps[] = {
-      {"command", !job.command.empty()},         {"train", job.train.has_value()},
-      {"slots", job.slots.has_value()},          {"pipeline", job.pipeline != pipeline_wish{}},
-      {"environment", !job.environment.empty()}, {"memory_gb", job.memory.has_value()},
-      {"elastic", job.elastic.has_value()},      {"retries", job.retries.has_value()}};
+  const std::pair<const char*, bool> maps[] = {{"command", !job.program.command.empty()},
+                                               {"train", job.train.has_value()},
+                                               {"slots", job.slots.has_value()},
+                                               {"pipeline", job.pipeline != pipeline_wish{}},
+                                               {"environment", !job.program.environment.empty()},
+                                               {"memory_gb", job.memory.has_value()},
+                                               {"elastic", job.program.elastic.has_value()},
+                                               {"retries", job.program.retries.has_value()}};
   for (const auto& [key, given] : maps)
     if (given) return refused(key);
   const auto of_others = job_keys();
@@ -410,7 +415,7 @@ std::optional<objection> check_keys(const job_spec& job) {
       },
       [&] { return first_invalid(job_keys(), job); },
       [&] {
-        return at_key("gpus", out_of_range(job.max_gpus.value_or(1), {1, max_gpus}));
+        return at_key("gpus", out_of_range(job.limits.max_gpus.value_or(1), {1, max_gpus}));
       },
       [&] { return at_key("train", job.train ? check_train(*job.train) : std::nullopt); },
       [&] {
@@ -470,7 +475,8 @@ std::optional<objection> objection_to(const model& m) {
 }
 
 std::string more_than_max_gpus(const job_spec& job) {
-  return fmt::format("found {}, expected at most max_gpus ({})", job.gpus, *job.max_gpus);
+  return fmt::format("found {}, expected at most max_gpus ({})", job.request.gpus,
+                     *job.limits.max_gpus);
 }
 
 // Leaves first: the later checks compute with these numbers.

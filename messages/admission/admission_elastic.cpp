@@ -18,14 +18,14 @@ problem check_gpus(const elastic& e, const job_spec& job) {
     return fmt::format("gpus: found [{}, {}], expected the smaller number first", e.min_gpus,
                        e.max_gpus);
   // One limit for all planners: the reader of job files makes it the smaller of the two.
-  if (e.max_gpus > 0 && job.max_gpus.value_or(max_gpus + 1) > e.max_gpus)
+  if (e.max_gpus > 0 && job.limits.max_gpus.value_or(max_gpus + 1) > e.max_gpus)
     return fmt::format("gpus: found at most {}, but max_gpus is larger or missing", e.max_gpus);
-  if (job.gpus < e.min_gpus)
+  if (job.request.gpus < e.min_gpus)
     return fmt::format("gpus: found at least {}, but the job's first number (gpus) is {}",
-                       e.min_gpus, job.gpus);
-  if (job.max_gpus && e.min_gpus > *job.max_gpus)
+                       e.min_gpus, job.request.gpus);
+  if (job.limits.max_gpus && e.min_gpus > *job.limits.max_gpus)
     return fmt::format("gpus: found at least {}, expected at most max_gpus ({})", e.min_gpus,
-                       *job.max_gpus);
+                       *job.limits.max_gpus);
   if (e.same_gpus && (e.min_gpus != 1 || e.max_gpus != 0))
     return "gpus: found both same and a range, expected one of them";
   return {};
@@ -41,7 +41,7 @@ problem check_types(const elastic& e, const job_spec& job) {
     return fmt::format("types: found '{}' twice", shown(*twice));
   if (e.same_types && !e.types.empty())
     return "types: found both same and names, expected one of them";
-  if (const auto& only = job.required_gpu_type;
+  if (const auto& only = job.limits.required_gpu_type;
       !only.empty() && !e.types.empty() && std::ranges::find(e.types, only) == e.types.end())
     return fmt::format("types: lack gpu_type ('{}')", shown(only));
   return {};
@@ -70,11 +70,11 @@ problem check_rates(const elastic& e) {
 }  // namespace
 
 std::optional<objection> objection_to_elastic(const job_spec& job) {
-  if (!job.elastic) return {};
+  if (!job.program.elastic) return {};
   if (!facts_of(job).has_processes)
     return failure("elastic",
                    "for programs (command:) only; a training may be stopped and moved without it");
-  const auto& e = *job.elastic;
+  const auto& e = *job.program.elastic;
   return at_key("elastic",
                 first_of([&] { return first_invalid_inside(elastic_keys(), e); },
                          [&] { return check_gpus(e, job); }, [&] { return check_types(e, job); },

@@ -79,11 +79,12 @@ template <class T, class F, class R>
 R with_field(const key<T>& k, const T& object, F&& f, R otherwise) {
   static const T initial{};
   return std::visit(
-      [&](auto field) -> R {
-        if constexpr (std::is_same_v<decltype(field), std::monostate>)
+      [&](const auto& field) -> R {
+        if constexpr (std::is_same_v<std::decay_t<decltype(field)>, std::monostate>)
           return otherwise;
         else
-          return f(object.*field, initial.*field);
+          return f(std::as_const(field(const_cast<T&>(object))),
+                   std::as_const(field(const_cast<T&>(initial))));
       },
       k.field);
 }

@@ -63,9 +63,9 @@ problem check_delays(const retry_rule& r) {
 }  // namespace
 
 std::optional<objection> objection_to_retries(const job_spec& job) {
-  if (!job.retries) return {};
-  const auto& r = *job.retries;
-  if (job.elastic && job.elastic->retries != elastic{}.retries)
+  if (!job.program.retries) return {};
+  const auto& r = *job.program.retries;
+  if (job.program.elastic && job.program.elastic->retries != elastic{}.retries)
     return failure("retries", "retries and elastic.retries are one; give retries");
   return at_key("retries", first_of([&] { return first_invalid_inside(retry_keys(), r); },
                                     [&] { return check_delays(r); }, [&] { return check_on(r); },

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,14 +33,23 @@ struct range {
 /// "a number" or "a whole number".
 std::string expected_number(range r, std::string_view what);
 
-/// A member of a T that a key sets.
+/// The fields of these types in a T.
+template <class T, class... Field>
+using field_among = std::variant<std::monostate, std::function<Field&(T&)>...>;
+
+/// A field of a T that a key sets: a member, or what a function finds in it.
 template <class T>
 using key_field =
-    std::variant<std::monostate, std::int32_t T::*, std::uint32_t T::*, std::uint64_t T::*,
-                 double T::*, bool T::*, std::string T::*, std::vector<std::string> T::*,
-                 std::optional<std::uint32_t> T::*, std::optional<std::uint64_t> T::*,
-                 std::optional<double> T::*, std::optional<std::string> T::*,
-                 std::optional<bool> T::*, std::optional<merge_kind> T::*>;
+    field_among<T, std::int32_t, std::uint32_t, std::uint64_t, double, bool, std::string,
+                std::vector<std::string>, std::optional<std::uint32_t>,
+                std::optional<std::uint64_t>, std::optional<double>, std::optional<std::string>,
+                std::optional<bool>, std::optional<merge_kind>>;
+
+/// The member of a group of a job's.
+template <class Group, class Field>
+auto in(Group job_spec::*group, Field Group::*field) {
+  return [=](job_spec& s) -> Field& { return s.*group.*field; };
+}
 
 /// Which files may, or must, have a key.
 struct key_use {

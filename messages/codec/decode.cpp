@@ -62,12 +62,25 @@ expected<std::pair<envelope, message>> read_message(std::span<const std::byte> h
   return result;
 }
 
+bool read_entry(shape::unpacker& in, journal_entry& e) {
+  std::size_t size = 0;
+  if (!in.any_array(size)) return false;
+  if (size == 2) {
+    in.use_third_format();
+    return in.unpack_alternative(e) && in.at_end();
+  }
+  std::uint64_t version = 0;
+  if (size != 3 || !in.unpack(version) || version != journal_version)
+    return in.refuse("neither of version 4 of the journal nor of an older one");
+  return in.unpack_alternative(e) && in.at_end();
+}
+
 // The same rules as for messages: a journal may be of a newer program, or damaged in a way that its
-// checksum does not show.
+// checksum does not show. Entries of version 4 begin with it; those before had none.
 expected<journal_entry> read_entry(std::span<const std::byte> bytes) {
   shape::unpacker in{bytes};
   expected<journal_entry> result;
-  if (!in.unpack(*result) || !in.at_end()) return malformed(in, "A journal entry");
+  if (!read_entry(in, *result)) return malformed(in, "A journal entry");
   return result;
 }
 

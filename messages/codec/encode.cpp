@@ -50,7 +50,12 @@ frame encode(address from, address to, const message& m, payload body) {
 }
 
 std::vector<std::byte> encode(const journal_entry& e) {
-  const auto& bytes = packed([&](shape::packer& out) { out.pack(e); });
+  const auto& bytes = packed([&](shape::packer& out) {
+    out.array(3);
+    out.pack(journal_version);
+    out.pack(std::uint64_t{e.index()});
+    std::visit([&](const auto& alternative) { out.pack(alternative); }, e);
+  });
   return {bytes.data(), bytes.data() + bytes.size()};
 }
 

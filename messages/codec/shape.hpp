@@ -95,6 +95,12 @@ inline constexpr std::size_t required_fields = [] {
     return field_count<T>;
 }();
 
+/// Its order of fields has changed since version 3 of the journal, which is still read.
+template <class T>
+concept has_third_format = requires(T& value) {
+  value.fields_3();
+};
+
 template <record T, std::size_t I>
 using field_type = std::remove_cvref_t<std::tuple_element_t<I, field_references<T>>>;
 

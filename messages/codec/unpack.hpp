@@ -7,6 +7,7 @@
 #include <cstring>
 #include <span>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -50,6 +51,19 @@ class unpacker {
     std::size_t size = 0;
     return count(size, array_family);
   }
+  bool any_array(std::size_t& size) { return count(size, array_family); }
+
+  /// Always false.
+  bool refuse(const char* mistake) { return fail(mistake); }
+
+  /// Records from here on are as journals of versions 1 to 3 have them.
+  void use_third_format() { third_format_ = true; }
+
+  /// A variant's index and its alternative, without the header of their array.
+  template <class T>
+  bool unpack_alternative(T& value) {
+    return unpack_alternative(value, std::make_index_sequence<std::variant_size_v<T>>());
+  }
 
   template <class T>
   bool unpack(T& value) {
@@ -70,7 +84,7 @@ class unpacker {
     } else if constexpr (is_optional<T>) {
       return unpack_optional(value);
     } else if constexpr (is_variant<T>) {
-      return unpack_variant(value, std::make_index_sequence<std::variant_size_v<T>>());
+      return array(2) && unpack_alternative(value);
     } else {
       static_assert(record<T>, "unknown kind of field");
       return unpack_record(value);
@@ -137,14 +151,28 @@ class unpacker {
 
   template <record T>
   bool unpack_record(T& value) {
+    if constexpr (has_third_format<T>)
+      if (third_format_) return unpack_fields(value, value.fields_3(), std::size_t{T::required_3});
+    return unpack_fields(value, value.fields(), required_fields<T>);
+  }
+
+  template <record T, class... Field>
+  bool unpack_fields(T& value, std::tuple<Field&...> fields, std::size_t required) {
     std::size_t found = 0;
     if (!count(found, array_family)) return false;
-    if (found > field_count<T>)
+    if (found > sizeof...(Field))
       return fail("more fields than this version knows: written by a newer one");
-    if (found < required_fields<T>) return fail("fewer fields than required");
-    if (found < field_count<T>) value = T{};
+    if (found < required) return fail("fewer fields than required");
+    if (found < sizeof...(Field)) value = T{};
     std::size_t next = 0;
-    return all_fields(value, [&](auto& field) { return next++ >= found || this->unpack(field); });
+    const auto read = [&](auto& field) {
+      if (next++ >= found) return true;
+      // Fields that had a nil for their default are plain ones now.
+      if constexpr (!is_optional<std::remove_reference_t<decltype(field)>>)
+        if (third_format_ && at_ != end_ && *at_ == 0xc0) return ++at_, true;
+      return this->unpack(field);
+    };
+    return std::apply([&](auto&... field) { return (read(field) && ...); }, fields);
   }
 
   bool unpack_bool(bool& value) {
@@ -295,14 +323,15 @@ class unpacker {
   }
 
   template <class... T, std::size_t... I>
-  bool unpack_variant(std::variant<T...>& value, std::index_sequence<I...>) {
+  bool unpack_alternative(std::variant<T...>& value, std::index_sequence<I...>) {
     std::uint64_t index = 0;
-    if (!array(2) || !unpack_integer(index)) return false;
+    if (!unpack_integer(index)) return false;
     bool good = true;
     const bool known = ((index == I && (good = unpack(value.template emplace<I>()), true)) || ...);
     return known ? good : fail("unknown alternative");
   }
 
+  bool third_format_ = false;
   const std::uint8_t *first_, *at_, *end_;
   const std::uint8_t* token_ = first_;  // start of the value being read
   const char* mistake_ = nullptr;

@@ -61,7 +61,7 @@ struct memory_history {
   double tried_bytes = 0;
   bool alone = false;  // one of them was in a union: it is not merged again
 
-  bool operator==(const memory_history&) const = default;
+  TROUPE_FIELDS(memory_history, out_of_memory, factor, bytes_floor, tried_gpus, tried_bytes, alone);
 };
 
 }  // namespace troupe

@@ -14,7 +14,7 @@ namespace troupe {
 inline std::optional<std::uint64_t> stated_iterations(const job_spec& s) {
   if (!facts_of(s).has_end) return {};
   const bool assumed =
-      facts_of(s).has_processes && s.assumed_iterations.value_or(s.iterations <= 1);
+      facts_of(s).has_processes && s.assumed.iterations.value_or(s.iterations <= 1);
   return assumed ? std::nullopt : std::optional{s.iterations};
 }
 
@@ -26,7 +26,7 @@ inline std::uint64_t iterations_or(const job_spec& s, std::uint64_t otherwise) {
 /// As stated_iterations(), for samples of an iteration.
 inline std::optional<std::uint32_t> stated_batch(const job_spec& s) {
   if (!facts_of(s).has_end) return {};
-  const bool assumed = facts_of(s).has_processes && s.assumed_batch.value_or(s.global_batch <= 1);
+  const bool assumed = facts_of(s).has_processes && s.assumed.batch.value_or(s.global_batch <= 1);
   return assumed ? std::nullopt : std::optional{s.global_batch};
 }
 

@@ -134,9 +134,10 @@ inline constinit const pipeline_wish no_wish{};
 /// options, too: a command decides.
 inline work_kind kind_of(const job_spec& s) {
   if (s.serve) return work_kind::decoder;
-  if (!s.command.empty()) {
-    if (s.elastic) return work_kind::elastic_program;
-    const bool replayed = s.command.size() == 1 && s.command.front() == replayed_word;
+  if (!s.program.command.empty()) {
+    if (s.program.elastic) return work_kind::elastic_program;
+    const bool replayed =
+        s.program.command.size() == 1 && s.program.command.front() == replayed_word;
     return replayed ? work_kind::replayed : work_kind::program;
   }
   if (s.slots) return work_kind::study;
@@ -152,11 +153,12 @@ inline work_facts facts_of(const job_spec& s) {
     // A program without a number of iterations may end at any time.
     f.has_known_length = s.iterations > 1;
     // The user gave the number of GPUs, or no model by which another could be chosen.
-    f.exact_gpus = (s.exact_gpus || s.assumed_model) && !(f.elastic && !s.elastic->same_gpus);
+    f.exact_gpus =
+        (s.request.exact || s.assumed.model) && !(f.elastic && !s.program.elastic->same_gpus);
     f.resizable = f.elastic && !f.exact_gpus;
   }
   // Nothing is known of a program that names a number of GPUs alone.
-  f.has_known_memory = !s.assumed_model || !s.exact_gpus || (s.memory && s.memory->gb > 0);
+  f.has_known_memory = !s.assumed.model || !s.request.exact || (s.memory && s.memory->gb > 0);
   if (s.train) {
     const auto device = facts_of_device(s.train->device);
     f.on_engine = device.has_engine_memory && !s.slots && s.model.operators.empty();

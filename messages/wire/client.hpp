@@ -250,8 +250,8 @@ struct job_status {
 inline job_status status_from(const job_spec& spec) {
   job_status s;
   s.name = spec.name;
-  s.model = spec.assumed_model ? std::string{} : spec.model.name;
-  s.command = spec.command;
+  s.model = spec.assumed.model ? std::string{} : spec.model.name;
+  s.command = spec.program.command;
   s.priority = spec.priority;
   return s;
 }

@@ -216,51 +216,61 @@ struct attempt_record {
 struct job_kept {
   job_id job = 0;
   std::uint64_t request = 0;  // the client's
+  std::string owner;          // the name of the key that submitted it
   job_spec spec;
+  std::optional<job_union> members{};  // of a union
+  std::optional<job_id> in{};          // the union that it runs in
+
   job_state state = job_state::waiting;
   double submitted_s = 0, started_s = 0, ended_s = 0;
+  bool suspended = false;
+  std::vector<std::uint64_t> suspensions;  // the latest requests to suspend, resume or requeue it
+  std::optional<double> not_before_s{};    // it is not started before this time; none: at once
+
+  // Its attempts so far.
   std::uint32_t attempts = 0;
-  std::uint32_t out_of_memory = 0;  // attempts that ended so
-  double memory_factor = 1;         // it needs at least this multiple of the prediction
-  double bytes_floor = 0;           // plans that need no more than this are excluded
   std::uint64_t iterations_done = 0;
-  lease_id lease = 0;  // the current one, or the last
-  plan how;
-  allocation where;
-  double predicted_bytes = 0, peak_bytes = 0;
+  double ran_s = 0;  // how long those that have ended ran together
+  memory_history history;
   std::vector<memory_record> memory;
-  std::string detail;
-  std::optional<lease_outcome>
-      closed;         // its last lease ended finally, but job_ended is not recorded yet
-  std::string owner;  // the name of the key that submitted it
+  std::vector<attempt_record> tries;  // every attempt, the first one first
   /// Attempts in a row that ended with a lost node and made no progress; of a decoder, that failed
   /// or lost their node within a minute.
   std::uint32_t losses = 0;
-  std::vector<lease_part> lost_parts;         // of the last lease, if it was lost and the job waits
-  std::vector<std::uint32_t> lost_succeeded;  // indices of those that had succeeded
-  std::optional<std::int32_t> exit_code;      // of the last command that ended
-  std::vector<attempt_record> tries;          // every attempt, the first one first
-  bool suspended = false;
-  std::vector<std::uint64_t> suspensions;  // the latest requests to suspend, resume or requeue it
-  std::uint32_t tried_gpus = 0;  // the GPUs of its last attempt that ran out of memory, or 0
-  double tried_bytes = 0;        // the memory of the smallest of them, or 0
-  /// The first part that failed, of a program's last attempt.
-  std::optional<std::uint32_t> failed_rank{};
-  double ran_s = 0;                         // how long its attempts that have ended ran together
-  std::optional<job_union> members{};       // of a union
-  std::optional<job_id> in{};               // the union that it runs in
-  std::optional<bool> alone{};              // it ran out of memory in a union; none: no
+  std::uint32_t retried = 0;                // repetitions since it last saved
   std::optional<elastic_record> elastic{};  // of an elastic program
-  std::optional<end_word> word{};           // why its last attempt, or the job, has ended
-  std::optional<std::uint32_t> retried{};   // repetitions since it last saved; none: 0
-  std::optional<double> not_before_s{};     // it is not started before this time; none: at once
-  static constexpr std::size_t required = 26;
 
-  TROUPE_FIELDS(job_kept, job, request, spec, state, submitted_s, started_s, ended_s, attempts,
-                out_of_memory, memory_factor, bytes_floor, iterations_done, lease, how, where,
-                predicted_bytes, peak_bytes, memory, detail, closed, owner, losses, lost_parts,
-                lost_succeeded, exit_code, tries, suspended, suspensions, tried_gpus, tried_bytes,
-                failed_rank, ran_s, members, in, alone, elastic, word, retried, not_before_s);
+  // Its present attempt, or the last one.
+  lease_id lease = 0;
+  plan how;
+  allocation where;
+  double predicted_bytes = 0, peak_bytes = 0;
+  std::string detail;
+  std::optional<end_word> word{};  // why it, or the job, has ended
+  /// It ended finally, but job_ended is not recorded yet.
+  std::optional<lease_outcome> closed{};
+  std::vector<lease_part> lost_parts;          // if it was lost and the job waits
+  std::vector<std::uint32_t> lost_succeeded;   // indices of those that had succeeded
+  std::optional<std::int32_t> exit_code{};     // of the last command that ended
+  std::optional<std::uint32_t> failed_rank{};  // a program's first part that failed
+
+  TROUPE_FIELDS(job_kept, job, request, owner, spec, members, in, state, submitted_s, started_s,
+                ended_s, suspended, suspensions, not_before_s, attempts, iterations_done, ran_s,
+                history, memory, tries, losses, retried, elastic, lease, how, where,
+                predicted_bytes, peak_bytes, detail, word, closed, lost_parts, lost_succeeded,
+                exit_code, failed_rank);
+
+  /// The fields in the order of journals of versions 1 to 3.
+  template <class FieldTies = troupe::field_ties>
+  auto fields_3() {
+    return FieldTies::of(
+        job, request, spec, state, submitted_s, started_s, ended_s, attempts, history.out_of_memory,
+        history.factor, history.bytes_floor, iterations_done, lease, how, where, predicted_bytes,
+        peak_bytes, memory, detail, closed, owner, losses, lost_parts, lost_succeeded, exit_code,
+        tries, suspended, suspensions, history.tried_gpus, history.tried_bytes, failed_rank, ran_s,
+        members, in, history.alone, elastic, word, retried, not_before_s);
+  }
+  static constexpr std::size_t required_3 = 26;
 };
 
 /// A lease that holds GPUs, at the time of the snapshot.
@@ -341,5 +351,8 @@ using any_journal_entry =
                  training_progress, jobs_forgotten, snapshot_begun, job_kept, lease_kept,
                  job_suspended, cluster_changed, node_drained, member_ended, program_saved>;
 using journal_entry = large_variant<any_journal_entry>;
+
+/// Of the entries that are written. Those of 1 to 3 are read (fields_3).
+inline constexpr std::uint8_t journal_version = 4;
 
 }  // namespace troupe

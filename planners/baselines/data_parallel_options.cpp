@@ -19,9 +19,9 @@ expected<std::vector<plan>> data_parallel_plans(const cluster& c, const job_spec
   std::uint32_t largest = 0;
   for (const auto& p : pools)
     largest = std::max(largest, static_cast<std::uint32_t>(p.nodes.size()) * p.node_gpus);
-  if (job.max_gpus) {
-    std::erase_if(counts, [&](auto n) { return n > *job.max_gpus; });
-    if (counts.empty()) counts.push_back(*job.max_gpus);
+  if (job.limits.max_gpus) {
+    std::erase_if(counts, [&](auto n) { return n > *job.limits.max_gpus; });
+    if (counts.empty()) counts.push_back(*job.limits.max_gpus);
   }
   std::vector<plan> out;
   while (out.empty() && !counts.empty()) {
@@ -33,8 +33,9 @@ expected<std::vector<plan>> data_parallel_plans(const cluster& c, const job_spec
         if (how) out.push_back(std::move(*how));
       }
     for (auto& n : counts) n *= 2;
-    std::erase_if(counts,
-                  [&](auto n) { return n > largest || (job.max_gpus && n > *job.max_gpus); });
+    std::erase_if(counts, [&](auto n) {
+      return n > largest || (job.limits.max_gpus && n > *job.limits.max_gpus);
+    });
   }
   if (out.empty()) return no_single_type(job);
   std::ranges::stable_sort(out, std::greater{}, &plan::samples_per_s);
@@ -54,7 +55,7 @@ std::uint32_t requested(const job_view& j) {
   std::uint32_t best = 0, max = 0;
   for (const auto& p : *j.plans) {
     max = std::max(max, p.gpus());
-    if (p.gpus() >= j.spec->gpus && (best == 0 || p.gpus() < best)) best = p.gpus();
+    if (p.gpus() >= j.spec->request.gpus && (best == 0 || p.gpus() < best)) best = p.gpus();
   }
   return best > 0 ? best : max;
 }
@@ -66,7 +67,7 @@ std::optional<placed_plan> place_requested(const std::vector<gpu_pool>& pools, f
     if (o.how->gpus() != wanted || o.how->bytes_per_gpu <= j.history.bytes_floor) continue;
     const auto& pool = pools[o.pool];
     auto where = j.facts().exact_gpus ? find_for_program(free, pool, wanted, *j.spec)
-                                              : free.find(pool, wanted, {});
+                                      : free.find(pool, wanted, {});
     if (where.empty()) continue;
     free.take(where);
     return placed_plan{*o.how, std::move(where)};

@@ -50,10 +50,10 @@ class elastic_pool {
     c.shape.work = std::ceil(iterations_left(s_, j)) * j.spec->global_batch * measured_slowdown(j);
     // A reserve before the deadline, beside the restart that a change of the share costs.
     constexpr double margin_s = 10;
-    c.shape.deadline_s =
-        deadlines_ && j.spec->deadline_s
-            ? j.submitted_s + *j.spec->deadline_s - s_.now_s - margin_s - restart_of(s_.cluster, j)
-            : never;
+    c.shape.deadline_s = deadlines_ && j.spec->limits.deadline_s
+                             ? j.submitted_s + *j.spec->limits.deadline_s - s_.now_s - margin_s -
+                                   restart_of(s_.cluster, j)
+                             : never;
     if (!j.facts().has_known_length) c.shape.work = work_to_deadline(c.shape);
     jobs_.push_back(std::move(c));
   }
@@ -127,8 +127,8 @@ class elastic_pool {
     std::vector<count_grant> grants;
     for (const auto i : order) {
       const auto& where = jobs_[i].job->where;
-      grants.push_back({0, shares[i], &where, total_gpus(where) == shares[i],
-                        jobs_[i].job->facts().exact_gpus});
+      grants.push_back(
+          {0, shares[i], &where, total_gpus(where) == shares[i], jobs_[i].job->facts().exact_gpus});
     }
     place_counts({pool_}, grants, free_);
     std::vector<allocation> places(jobs_.size());
@@ -191,8 +191,8 @@ class elasticflow final : public data_parallel_policy {
   double round_s() const override { return deadlines_ ? 60 : 0; }
   std::vector<std::uint32_t> counts_for(const job_spec& job) const override {
     std::vector<std::uint32_t> counts;
-    for (std::uint32_t n = 1; n <= std::max(8U, 4 * job.gpus); n *= 2)
-      if (!job.max_gpus || n <= *job.max_gpus) counts.push_back(n);
+    for (std::uint32_t n = 1; n <= std::max(8U, 4 * job.request.gpus); n *= 2)
+      if (!job.limits.max_gpus || n <= *job.limits.max_gpus) counts.push_back(n);
     return counts;
   }
   reason why_behind(const snapshot&, const job_view&) const override {
@@ -204,7 +204,7 @@ class elasticflow final : public data_parallel_policy {
                              const job_view& j) {
     const auto options = options_on(pools, j);
     for (const auto& o : options)
-      if (c.gpus[pools[o.pool].gpu].name == j.spec->gpu_type) return o.pool;
+      if (c.gpus[pools[o.pool].gpu].name == j.spec->request.type) return o.pool;
     return options.empty() ? 0 : options.front().pool;
   }
 

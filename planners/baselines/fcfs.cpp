@@ -27,8 +27,8 @@ struct request {
 };
 
 request request_of(const job_spec& job) {
-  return {std::min(job.gpus, job.max_gpus.value_or(job.gpus)),
-          job.required_gpu_type.empty() ? job.gpu_type : job.required_gpu_type};
+  return {std::min(job.request.gpus, job.limits.max_gpus.value_or(job.request.gpus)),
+          job.limits.required_gpu_type.empty() ? job.request.type : job.limits.required_gpu_type};
 }
 
 // Constant for a cluster: computed once per pass.

@@ -41,7 +41,7 @@ class gandiva_round {
       if (o.how->gpus() != wanted || o.how->bytes_per_gpu <= j.history.bytes_floor) continue;
       const auto& pool = pools_[o.pool];
       auto where = j.facts().exact_gpus ? find_for_program(free_, pool, wanted, *j.spec)
-                                                : free_.find(pool, wanted, {});
+                                        : free_.find(pool, wanted, {});
       if (!where.empty()) rooms.emplace_back(o.how, std::move(where));
     }
     if (rooms.empty()) return false;
@@ -115,7 +115,7 @@ class gandiva final : public data_parallel_policy {
 
  private:
   std::vector<std::uint32_t> counts_for(const job_spec& job) const override {
-    return {job.gpus, 2 * job.gpus};
+    return {job.request.gpus, 2 * job.request.gpus};
   }
   reason why_behind(const snapshot& s, const job_view& j) const override {
     return {reason::kind::insufficient, why_no_room(s, j)};

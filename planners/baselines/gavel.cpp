@@ -156,7 +156,9 @@ class gavel final : public data_parallel_policy {
 
  private:
   double round_s() const override { return 360; }
-  std::vector<std::uint32_t> counts_for(const job_spec& job) const override { return {job.gpus}; }
+  std::vector<std::uint32_t> counts_for(const job_spec& job) const override {
+    return {job.request.gpus};
+  }
   reason why_behind(const snapshot&, const job_view& j) const override {
     return because(reason::kind::insufficient,
                    "requests {} GPUs of one type; other jobs are further behind their share",

@@ -47,21 +47,22 @@ class opportunistic_attempts {
   std::optional<reason> hopeless(const job_view& j) const {
     if (j.facts().exact_gpus) return why_never(j);
     const auto all = max(*j.spec);
-    if (j.spec->gpus == 0) return reason{kind::invalid, "requests no GPU"};
-    if (j.spec->gpus > all) {
-      return because(kind::infeasible, "requests {} GPUs; {} {}{}{}", j.spec->gpus,
-                     holder_of(c_, *j.spec), all, j.spec->required_gpu_type.empty() ? "" : " ",
-                     j.spec->required_gpu_type);
+    if (j.spec->request.gpus == 0) return reason{kind::invalid, "requests no GPU"};
+    if (j.spec->request.gpus > all) {
+      return because(kind::infeasible, "requests {} GPUs; {} {}{}{}", j.spec->request.gpus,
+                     holder_of(c_, *j.spec), all,
+                     j.spec->limits.required_gpu_type.empty() ? "" : " ",
+                     j.spec->limits.required_gpu_type);
     }
     if (j.history.out_of_memory == 0 || tried(j) < all || next(j).larger) return {};
     return because(kind::infeasible, "ran out of memory on all {} GPUs {}", all,
-                   j.spec->max_gpus || !j.spec->required_gpu_type.empty()
+                   j.spec->limits.max_gpus || !j.spec->limits.required_gpu_type.empty()
                        ? fmt::format("that it may use ({}, gpu_type)", bound_key(*j.spec))
                        : "of the cluster");
   }
 
   next_attempt next(const job_view& j) const {
-    if (j.history.out_of_memory == 0) return {j.spec->gpus, types_, false};
+    if (j.history.out_of_memory == 0) return {j.spec->request.gpus, types_, false};
     const auto gpus = tried(j);
     if (j.history.tried_gpus > 0) {
       auto larger = with_memory([&](double bytes) { return bytes > j.history.tried_bytes; });
@@ -77,16 +78,17 @@ class opportunistic_attempts {
   // then had the user's number, doubled by each attempt before it.
   static std::uint64_t tried(const job_view& j) {
     if (j.history.tried_gpus > 0) return j.history.tried_gpus;
-    return std::uint64_t{j.spec->gpus} << std::min(j.history.out_of_memory - 1, 31u);
+    return std::uint64_t{j.spec->request.gpus} << std::min(j.history.out_of_memory - 1, 31u);
   }
 
   std::uint64_t max_of(const job_spec& job, const std::vector<gpu_index>& types) const {
     std::uint64_t sum = 0;
-    if (const auto places = places_of_request(c_, job, job.gpus, types_); !places.anywhere())
+    if (const auto places = places_of_request(c_, job, job.request.gpus, types_);
+        !places.anywhere())
       sum = places.max_gpus(c_, job, types);
     else
       for (const auto g : types) sum += std::min<std::uint64_t>(gpus_[g], max_of_type(c_, job, g));
-    return std::min<std::uint64_t>(sum, job.max_gpus.value_or(std::uint32_t(-1)));
+    return std::min<std::uint64_t>(sum, job.limits.max_gpus.value_or(std::uint32_t(-1)));
   }
 
   template <class Condition>
@@ -146,9 +148,8 @@ class opportunistic : public queue_policy {
         out.push_back(give_up(j->id, std::move(*why)));
         continue;
       }
-      auto start = j->facts().exact_gpus
-                       ? place_exact(s.cluster, *idle, *j)
-                       : attempt(s.cluster, *idle, *j, attempts, max_tensor);
+      auto start = j->facts().exact_gpus ? place_exact(s.cluster, *idle, *j)
+                                         : attempt(s.cluster, *idle, *j, attempts, max_tensor);
       if (!start) continue;  // a smaller job behind it may go first
       idle.take(start->where);
       out.push_back(start_job(j->id, std::move(start->how), std::move(start->where)));
@@ -172,7 +173,7 @@ class opportunistic : public queue_policy {
                                             const opportunistic_attempts& attempts,
                                             std::uint32_t max_tensor) {
     const auto next = attempts.next(j);
-    const auto places = places_of_request(c, *j.spec, j.spec->gpus, attempts.types());
+    const auto places = places_of_request(c, *j.spec, j.spec->request.gpus, attempts.types());
     auto where = job_rooms{c, *j.spec, places, idle}.first(
         [&](const idle_index& some) { return fastest_idle(some, next.gpus, next.types); });
     if (!where) return {};
@@ -192,7 +193,7 @@ class opportunistic : public queue_policy {
             ? fmt::format("on {}, and larger ones are too few", j.history.tried_gpus)
             : fmt::format("{} times", j.history.out_of_memory);
     return fmt::format(" of at least {:.1f} GB ({} requested, ran out of memory {})",
-                       min / bytes_per_gb, j.spec->gpus, ran_out);
+                       min / bytes_per_gb, j.spec->request.gpus, ran_out);
   }
 };
 

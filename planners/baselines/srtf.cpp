@@ -52,7 +52,9 @@ class srtf final : public data_parallel_policy {
   }
 
  private:
-  std::vector<std::uint32_t> counts_for(const job_spec& job) const override { return {job.gpus}; }
+  std::vector<std::uint32_t> counts_for(const job_spec& job) const override {
+    return {job.request.gpus};
+  }
 
   reason why_behind(const snapshot& s, const job_view& j) const override {
     const auto jobs = shortest_first(s);

@@ -139,7 +139,9 @@ class tiresias final : public data_parallel_policy {
   }
 
  private:
-  std::vector<std::uint32_t> counts_for(const job_spec& job) const override { return {job.gpus}; }
+  std::vector<std::uint32_t> counts_for(const job_spec& job) const override {
+    return {job.request.gpus};
+  }
 
   /// Until a running job's whole iterations reach the threshold.
   double seconds_to_second(const snapshot& s, const job_view& j) const {

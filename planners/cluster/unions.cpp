@@ -35,16 +35,16 @@ double similarity_of(std::span<const std::string> a, std::span<const std::string
 merge_job merge_job_of(std::uint64_t id, const job_spec& spec, std::string owner, bool alone) {
   merge_job j;
   j.id = id;
-  j.allowed = spec.merge;
-  j.can = facts_of(spec).mergeable && !spec.deadline_s && !spec.slo_s && !spec.budget &&
-          !spec.time_limit_s;
+  j.allowed = spec.merging.allowed;
+  j.can = facts_of(spec).mergeable && !spec.limits.deadline_s && !spec.limits.slo_s &&
+          !spec.limits.budget && !spec.limits.time_limit_s;
   j.alone = alone;
-  j.kind = spec.merged_as.value_or(merge_kind::shared);
+  j.kind = spec.merging.kind.value_or(merge_kind::shared);
   j.alike = fmt::format("{} of {} parameters", spec.model.name, shape_of(spec.model).parameters);
-  if (!spec.required_gpu_type.empty()) j.alike += " on " + spec.required_gpu_type;
+  if (!spec.limits.required_gpu_type.empty()) j.alike += " on " + spec.limits.required_gpu_type;
   j.owner = std::move(owner);
-  j.across_owners = spec.merge_across_owners.value_or(false);
-  j.card = spec.dataset_card;
+  j.across_owners = spec.merging.across_owners.value_or(false);
+  j.card = spec.merging.dataset_card;
   std::ranges::sort(j.card);
   const auto repeated = std::ranges::unique(j.card);
   j.card.erase(repeated.begin(), repeated.end());

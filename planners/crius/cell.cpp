@@ -185,15 +185,16 @@ std::uint32_t wanted_gpus(const job_spec& job) {
   const auto& p = job.pipeline;
   const auto wanted = std::max(1U, p.stages) * std::max(1U, p.data_parallel);
   if (p.stages > 0 || p.data_parallel > 0) return wanted * std::max(1U, p.tensor_parallel);
-  return std::max(1U, job.gpus);
+  return std::max(1U, job.request.gpus);
 }
 
 std::vector<std::uint32_t> cell_counts(const job_spec& job) {
   const auto wanted = wanted_gpus(job);
   std::vector<std::uint32_t> counts;
   for (const auto n : {wanted / 2, wanted, 2 * wanted})
-    if (n > 0 && (!job.max_gpus || n <= *job.max_gpus)) counts.push_back(n);
-  if (counts.empty() && job.max_gpus && *job.max_gpus > 0) counts.push_back(*job.max_gpus);
+    if (n > 0 && (!job.limits.max_gpus || n <= *job.limits.max_gpus)) counts.push_back(n);
+  if (counts.empty() && job.limits.max_gpus && *job.limits.max_gpus > 0)
+    counts.push_back(*job.limits.max_gpus);
   return counts;
 }
 

@@ -72,9 +72,9 @@ class crius final : public policy {
     // With explicit GPUs or stages the request is taken literally.
     auto asked = job;
     auto plans = plans_at(c, pools, asked);
-    const bool open = !job.max_gpus && job.pipeline == pipeline_wish{};
-    while (plans.empty() && open && asked.gpus <= largest) {
-      asked.gpus = 2 * std::max(1U, asked.gpus);
+    const bool open = !job.limits.max_gpus && job.pipeline == pipeline_wish{};
+    while (plans.empty() && open && asked.request.gpus <= largest) {
+      asked.request.gpus = 2 * std::max(1U, asked.request.gpus);
       plans = plans_at(c, pools, asked);
     }
     if (plans.empty())

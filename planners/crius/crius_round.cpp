@@ -99,15 +99,15 @@ bool crius_round::is_allowed(const job_view& j, const plan& p) const {
   const auto& job = *j.spec;
   if (!o_.adaptivity && p.gpus() != own_gpus(j)) return false;
   if (o_.heterogeneity || p.gpu_types.empty()) return true;
-  const auto& own =
-      job.gpu_type.empty() ? s_.cluster.gpus[j.plans->front().gpu_types[0]].name : job.gpu_type;
+  const auto& own = job.request.type.empty() ? s_.cluster.gpus[j.plans->front().gpu_types[0]].name
+                                             : job.request.type;
   return s_.cluster.gpus[p.gpu_types[0]].name == own;
 }
 
 bool crius_round::meets_deadline(const job_view& j, const option& o) const {
   constexpr double margin_s = 5, margin = 0.002;  // for orders, reports and estimates
-  if (!o_.deadlines || !j.spec->deadline_s) return true;
-  return s_.now_s + o.run_s * (1 + margin) + margin_s <= j.submitted_s + *j.spec->deadline_s;
+  if (!o_.deadlines || !j.spec->limits.deadline_s) return true;
+  return s_.now_s + o.run_s * (1 + margin) + margin_s <= j.submitted_s + *j.spec->limits.deadline_s;
 }
 
 std::vector<crius_round::option> crius_round::options_of(const job_view& j) const {
@@ -250,7 +250,7 @@ bool crius_round::could_suspend(const job_view& j, const placed_job& x) const {
   const auto& other = *x.job;
   if (other.where.empty() || !x.movable || x.how) return false;
   if (stays_s(s_, o_, other) > 0) return false;
-  if (o_.deadlines && other.spec->deadline_s) return false;  // that was promised
+  if (o_.deadlines && other.spec->limits.deadline_s) return false;  // that was promised
   return other.submitted_s > j.submitted_s && other.started_s > j.submitted_s &&
          other.spec->priority <= j.spec->priority;
 }
@@ -325,7 +325,8 @@ void crius_round::schedule_waiting(std::vector<decision>& out) {
     }
     if (options.empty() || late) {
       const auto why =
-          late ? fmt::format("no Cell completes it by its deadline ({:g} s)", *j->spec->deadline_s)
+          late ? fmt::format("no Cell completes it by its deadline ({:g} s)",
+                             *j->spec->limits.deadline_s)
                : std::string{"none of its Cells has enough memory, or GPUs of its own type"};
       out.push_back(give_up(j->id, {reason::kind::infeasible, why}));
       continue;

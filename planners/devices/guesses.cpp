@@ -21,8 +21,9 @@ void add_once(std::vector<std::string>& all, std::string guess) {
 }
 
 bool has_rate_on(const job_spec& job, const gpu_type& gpu) {
-  return facts_of(job).elastic && std::ranges::find(job.elastic->rates, gpu.name,
-                                                    &program_rate::gpu) != job.elastic->rates.end();
+  return facts_of(job).elastic &&
+         std::ranges::find(job.program.elastic->rates, gpu.name, &program_rate::gpu) !=
+             job.program.elastic->rates.end();
 }
 
 /// Have all-reduces among GPUs of this node rates that nobody has measured there?

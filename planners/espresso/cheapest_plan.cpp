@@ -64,7 +64,7 @@ provision search_trees(const cluster& c, const idle_index& all, const job_spec& 
       best.search = p.search;
     } else {
       best = std::move(p);
-      if (options.pruning) bounded.budget = best.cost;
+      if (options.pruning) bounded.limits.budget = best.cost;
     }
     best.complete = complete;
     best.bound = bound;
@@ -80,12 +80,12 @@ reason why_none(const cluster& c, const idle_index& all, const job_spec& job, bo
   constexpr std::uint64_t units = 20'000'000;  // a fifth of a plan's budget
   planning_budget budget{units};
   auto timed = job;
-  timed.budget.reset();
-  if (job.budget)
+  timed.limits.budget.reset();
+  if (job.limits.budget)
     if (const auto p = search_trees(c, all, timed, budget, {.spot = spot}); p.plan)
       return within_limits(job, p.total_s, p.cost).error();
   auto free = timed;
-  free.slo_s = free.deadline_s = {};
+  free.limits.slo_s = free.limits.deadline_s = {};
   free.objective = "fastest";
   const auto found = search_plans(c, all, free, 1, budget);
   if (!found) return found.error();

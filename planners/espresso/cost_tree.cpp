@@ -50,7 +50,7 @@ class cost_trees {
     simulated_job_ = placer_.job();
     simulated_job_.train->device = name_of(device_kind::sim);
     if (options.placer == provision_placer::exact && options.pruning && !options.exhaustive &&
-        (job.slo_s || job.deadline_s))
+        (job.limits.slo_s || job.limits.deadline_s))
       next_ask_ = patience;
   }
 
@@ -92,7 +92,8 @@ class cost_trees {
       const auto& types = placer_.divisions()[d].types;
       const auto max = sum_of(types, &stage_type::stages);
       for (std::uint32_t k = 1; k <= std::min(max, placer_.max_stages()); ++k) {
-        const bool wide = job_.max_gpus && placer_.divisions()[d].gpus(k) > *job_.max_gpus;
+        const bool wide =
+            job_.limits.max_gpus && placer_.divisions()[d].gpus(k) > *job_.limits.max_gpus;
         const stage_counts none(types.size());
         if (wide || !placer_.bound(d, k) || (options_.pruning && !placer_.may_hold(d, none, 0, k)))
           ++out_.search.pruned_boundary;
@@ -214,8 +215,9 @@ class cost_trees {
     const auto& d = placer_.divisions()[node.division];
     // Rounding must not drop what is as cheap as the best.
     constexpr double slack = 1 - 1e-12;
-    const double max_s = std::min(job_.slo_s.value_or(never), job_.deadline_s.value_or(never));
-    const double max = std::min(job_.budget.value_or(never), out_.plan ? out_.cost : never);
+    const double max_s =
+        std::min(job_.limits.slo_s.value_or(never), job_.limits.deadline_s.value_or(never));
+    const double max = std::min(job_.limits.budget.value_or(never), out_.plan ? out_.cost : never);
     const auto min =
         min_completion(d, *placer_.bound(node.division, node.stages), node.counts, node.types,
                        missing, options_.pruning ? max_s / iterations() / slack : never,
@@ -232,7 +234,7 @@ class cost_trees {
         ++out_.search.pruned_capacity;
         return false;
       }
-      if (node.min_cost > job_.budget.value_or(never) ||
+      if (node.min_cost > job_.limits.budget.value_or(never) ||
           (out_.plan && node.min_cost >= out_.cost)) {
         ++out_.search.pruned_cost;
         return false;
@@ -277,7 +279,7 @@ class cost_trees {
         const auto stages = std::accumulate(counts.begin(), counts.end(), 0U);
         const auto gpus = placer_.divisions()[d].gpus(stages);
         if (stages > placer_.max_stages() || !placer_.bound(d, stages)) continue;
-        if (job_.max_gpus && gpus > *job_.max_gpus) continue;
+        if (job_.limits.max_gpus && gpus > *job_.limits.max_gpus) continue;
         if (!budget_.spend(units())) return;
         ++out_.search.opened;
         place({0, 0, d, stages, counts.size(), counts});
@@ -451,8 +453,9 @@ class cost_trees {
   /// cost.
   double limit_s(double price_per_hour) const {
     if (!options_.pruning || options_.exhaustive) return never;
-    double all_s = std::min(job_.slo_s.value_or(never), job_.deadline_s.value_or(never));
-    const double max = std::min(job_.budget.value_or(never), out_.plan ? out_.cost : never);
+    double all_s =
+        std::min(job_.limits.slo_s.value_or(never), job_.limits.deadline_s.value_or(never));
+    const double max = std::min(job_.limits.budget.value_or(never), out_.plan ? out_.cost : never);
     if (price_per_hour > 0) all_s = std::min(all_s, max * 3600 / price_per_hour);
     return all_s / iterations() * (1 + 1e-12);
   }

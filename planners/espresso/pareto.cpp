@@ -14,7 +14,7 @@ pareto_front cheapest_by_time(const cluster& c, const idle_index& idle, const jo
                               double step) {
   assert(step > 0 && step < 1);
   auto bounded = job;
-  bounded.slo_s = bounded.deadline_s = bounded.budget = {};
+  bounded.limits.slo_s = bounded.limits.deadline_s = bounded.limits.budget = {};
   pareto_front front;
   for (;;) {
     auto p = cheapest_plan(c, idle, bounded, budget, options);
@@ -23,7 +23,7 @@ pareto_front cheapest_by_time(const cluster& c, const idle_index& idle, const jo
       if (front.plans.empty()) front.why = std::move(p.why);
       return front;
     }
-    bounded.slo_s = p.total_s * (1 - step);
+    bounded.limits.slo_s = p.total_s * (1 - step);
     if (!front.plans.empty() && p.cost <= front.plans.back().cost)
       front.plans.back() = std::move(p);  // not more expensive, and faster
     else

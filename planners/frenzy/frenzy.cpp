@@ -82,7 +82,7 @@ class frenzy : public queue_policy {
     auto taken = out.size();  // the decisions that `idle` already reflects
     for (const auto* j : jobs) {
       auto& verdict = known.of(j->plans.get());
-      const bool alike = j->history.bytes_floor == 0 && j->spec->required_gpu_type.empty();
+      const bool alike = j->history.bytes_floor == 0 && j->spec->limits.required_gpu_type.empty();
       // Within a pass idle GPUs only decrease: a list that was refused once stays refused. A job
       // with a floor or a type of its own may be refused where others of its list are not.
       if (alike && verdict == verdicts::refused) continue;
@@ -111,7 +111,7 @@ class frenzy : public queue_policy {
     for (const auto& [id, j] : s.waiting) {
       if (decided.contains(id) || !has_plans(j)) continue;
       const double floor = j.history.bytes_floor;
-      const bool alike = floor == 0 && j.spec->required_gpu_type.empty();
+      const bool alike = floor == 0 && j.spec->limits.required_gpu_type.empty();
       if (!alike || j.plans.get() != last) {
         std::optional<idle_index> allowed;
         const auto& own = allowed_idle(s.cluster, *idle, *j.spec, allowed);

@@ -51,7 +51,7 @@ std::uint32_t max_of_type(const cluster& c, const job_spec& job, gpu_index g) {
   if (!allows(job, c.gpus[g])) return 0;
   constexpr auto any = std::numeric_limits<std::uint32_t>::max();
   const auto quota = c.gpus[g].quota;
-  return std::min(quota > 0 ? quota : any, job.max_gpus.value_or(any));
+  return std::min(quota > 0 ? quota : any, job.limits.max_gpus.value_or(any));
 }
 
 expected<std::vector<plan>> plans_of_one_type(const cluster& c, const job_spec& job,
@@ -74,7 +74,7 @@ bool holds(const gpu_pool& pool, const job_spec& job, const plan& how) {
   if (how.gpu_types.empty() || how.gpu_types[0] != pool.gpu) return false;
   if (how.tensor_parallel > pool.node_gpus || gpus > pool.nodes.size() * pool.node_gpus)
     return false;
-  if (facts_of(job).exact_gpus) return job.unequal.value_or(false) || pool.has_equal(gpus);
+  if (facts_of(job).exact_gpus) return job.request.unequal.value_or(false) || pool.has_equal(gpus);
   const bool whole = gpus < pool.node_gpus || gpus % pool.node_gpus == 0;
   return whole || (how.tensor_parallel == 1 && pool.has_equal(gpus));
 }
@@ -98,18 +98,21 @@ tl::unexpected<reason> no_single_type(const job_spec& job) {
 }
 
 std::string_view bound_key(const job_spec& job) {
-  if (job.elastic && job.elastic->max_gpus > 0 && job.max_gpus == job.elastic->max_gpus)
+  if (job.program.elastic && job.program.elastic->max_gpus > 0 &&
+      job.limits.max_gpus == job.program.elastic->max_gpus)
     return "elastic.gpus";
-  return !facts_of(job).has_processes && job.max_gpus == job.gpus ? "gpus" : "max_gpus";
+  return !facts_of(job).has_processes && job.limits.max_gpus == job.request.gpus ? "gpus"
+                                                                                 : "max_gpus";
 }
 
 std::string allowed_types(const job_spec& job) {
-  if (!job.required_gpu_type.empty() || !job.elastic) return job.required_gpu_type;
-  return fmt::format("{}", fmt::join(job.elastic->types, ", "));
+  if (!job.limits.required_gpu_type.empty() || !job.program.elastic)
+    return job.limits.required_gpu_type;
+  return fmt::format("{}", fmt::join(job.program.elastic->types, ", "));
 }
 
 std::string_view types_key(const job_spec& job) {
-  return job.required_gpu_type.empty() ? "elastic.types" : "gpu_type";
+  return job.limits.required_gpu_type.empty() ? "elastic.types" : "gpu_type";
 }
 
 namespace {
@@ -117,10 +120,10 @@ namespace {
 /// Launchers of distributed programs start the same number of processes on every node, unless the
 /// program says that it can do without.
 expected<void> has_exact_number(const cluster& c, const job_spec& job, const allocation& where) {
-  if (const auto n = total_gpus(where); n != job.gpus)
+  if (const auto n = total_gpus(where); n != job.request.gpus)
     return refuse(reason::kind::invalid, "uses {} GPUs; the program gets exactly {} (gpus)", n,
-                  job.gpus);
-  if (job.unequal.value_or(false)) return {};
+                  job.request.gpus);
+  if (job.request.unequal.value_or(false)) return {};
   for (const auto& share : where)
     if (const auto& first = where.front(); share.gpus != first.gpus)
       return refuse(reason::kind::invalid,
@@ -135,13 +138,13 @@ expected<void> has_exact_number(const cluster& c, const job_spec& job, const all
 expected<void> within_numbers(const cluster& c, const job_spec& job, const allocation& where) {
   if (facts_of(job).exact_gpus)
     if (auto ok = has_exact_number(c, job, where); !ok) return ok;
-  if (job.max_gpus && total_gpus(where) > *job.max_gpus)
+  if (job.limits.max_gpus && total_gpus(where) > *job.limits.max_gpus)
     return refuse(reason::kind::invalid, "uses {} GPUs; the job allows {} ({})", total_gpus(where),
-                  *job.max_gpus, bound_key(job));
-  if (const auto n = total_gpus(where); facts_of(job).elastic && n < job.elastic->min_gpus)
+                  *job.limits.max_gpus, bound_key(job));
+  if (const auto n = total_gpus(where); facts_of(job).elastic && n < job.program.elastic->min_gpus)
     return refuse(reason::kind::invalid,
                   "uses {} GPUs; the program runs on at least {} (elastic.gpus)", n,
-                  job.elastic->min_gpus);
+                  job.program.elastic->min_gpus);
   std::vector<std::uint32_t> used(c.gpus.size());
   for (const auto& share : where) {
     const auto& gpu = c.gpu_of(share.node);
@@ -159,14 +162,16 @@ expected<void> within_numbers(const cluster& c, const job_spec& job, const alloc
 // The figure is of the best plan (fastest or cheapest), so that the user learns by how much the
 // limit is missed; a price is given of plans that are fast enough.
 expected<void> within_limits(const job_spec& job, double run_s, double price) {
-  for (const auto& [name, limit] : {std::pair{"slo_s", job.slo_s}, {"deadline_s", job.deadline_s}})
+  for (const auto& [name, limit] :
+       {std::pair{"slo_s", job.limits.slo_s}, {"deadline_s", job.limits.deadline_s}})
     if (limit && run_s > *limit)
       return refuse(reason::kind::infeasible,
                     "no plan meets {} ({:g} s); the fastest takes {:.4g} s", name, *limit, run_s);
-  if (job.budget && price > *job.budget)
+  if (job.limits.budget && price > *job.limits.budget)
     return refuse(reason::kind::infeasible,
                   "no plan stays within the budget of {:g}; the cheapest{} costs {:.4g}",
-                  *job.budget, job.slo_s || job.deadline_s ? " that is fast enough" : "", price);
+                  *job.limits.budget,
+                  job.limits.slo_s || job.limits.deadline_s ? " that is fast enough" : "", price);
   return {};
 }
 

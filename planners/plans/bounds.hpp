@@ -28,14 +28,17 @@ namespace troupe::planners {
 
 /// Whether the job may run on GPUs of this type.
 inline bool allows(const job_spec& job, const gpu_type& gpu) {
-  if (!job.required_gpu_type.empty() && job.required_gpu_type != gpu.name) return false;
-  const bool any = !job.elastic || job.elastic->types.empty();
-  return any || std::ranges::find(job.elastic->types, gpu.name) != job.elastic->types.end();
+  if (!job.limits.required_gpu_type.empty() && job.limits.required_gpu_type != gpu.name)
+    return false;
+  const bool any = !job.program.elastic || job.program.elastic->types.empty();
+  return any || std::ranges::find(job.program.elastic->types, gpu.name) !=
+                    job.program.elastic->types.end();
 }
 
 /// Whether it may run on any type.
 inline bool allows_all_types(const job_spec& job) {
-  return job.required_gpu_type.empty() && (!job.elastic || job.elastic->types.empty());
+  return job.limits.required_gpu_type.empty() &&
+         (!job.program.elastic || job.program.elastic->types.empty());
 }
 
 /// "A100" or "A100, T4": the types that a job names; empty: it may run on any. The key of a job

@@ -92,7 +92,7 @@ class exact_planner {
   expected<std::vector<plan>> plans() const {
     std::vector<plan> all;
     for (const auto g : types_)
-      if (max_of_type(c_, job_, g) >= job_.gpus)
+      if (max_of_type(c_, job_, g) >= job_.request.gpus)
         if (auto best = best_on({g})) all.push_back(std::move(*best));
     // GPUs of several types in one datacenter are nearer to each other than those of one type in
     // two.
@@ -117,14 +117,14 @@ class exact_planner {
   std::vector<plan> splits() const {
     std::vector<plan> out;
     // A tensor group is of one node; of an assumed model there is none.
-    const auto widest = job_.assumed_model ? 0 : std::min(job_.gpus, largest_node(c_));
-    for (std::uint32_t t = 1; t <= widest && job_.gpus % t == 0; t *= 2) {
+    const auto widest = job_.assumed.model ? 0 : std::min(job_.request.gpus, largest_node(c_));
+    for (std::uint32_t t = 1; t <= widest && job_.request.gpus % t == 0; t *= 2) {
       if (!splits_into(job_.model, t)) break;
-      if (job_.gpus / t > job_.global_batch) continue;
-      out.emplace_back().data_parallel = job_.gpus / t;
+      if (job_.request.gpus / t > job_.global_batch) continue;
+      out.emplace_back().data_parallel = job_.request.gpus / t;
       out.back().tensor_parallel = t;
     }
-    if (out.empty()) out.emplace_back().data_parallel = job_.gpus;
+    if (out.empty()) out.emplace_back().data_parallel = job_.request.gpus;
     for (auto& p : out)
       p.bytes_per_gpu = program_bytes_on(c_, types_, job_, p.data_parallel, p.tensor_parallel);
     return out;
@@ -164,9 +164,10 @@ class exact_planner {
   // -- why there is no plan
 
   std::string needed_gpus(double bytes) const {
-    auto text = fmt::format("{} {}", job_.gpus,
-                            job_.required_gpu_type.empty() ? (job_.gpus == 1 ? "GPU" : "GPUs")
-                                                           : job_.required_gpu_type);
+    auto text = fmt::format("{} {}", job_.request.gpus,
+                            job_.limits.required_gpu_type.empty()
+                                ? (job_.request.gpus == 1 ? "GPU" : "GPUs")
+                                : job_.limits.required_gpu_type);
     if (facts_of(job_).has_known_memory)
       text += fmt::format(" of more than {:.1f} GB", bytes / bytes_per_gb);
     return text;
@@ -180,9 +181,9 @@ class exact_planner {
     plan how = splits_.front();
     how.gpu_types = types_;
     how.tensor_parallel = 1;
-    for (std::uint32_t i = 1; i < std::min(tried, job_.gpus); ++i) {
-      job.gpus = how.data_parallel = job_.gpus - i;
-      if (!place_exact(c_, whole_, job, how).empty()) return job.gpus;
+    for (std::uint32_t i = 1; i < std::min(tried, job_.request.gpus); ++i) {
+      job.request.gpus = how.data_parallel = job_.request.gpus - i;
+      if (!place_exact(c_, whole_, job, how).empty()) return job.request.gpus;
     }
     return 0;
   }
@@ -190,7 +191,7 @@ class exact_planner {
   /// The split that needs the fewest micro-batches to fit a GPU with that memory, for the message
   /// to a user whose program holds its batch at once; empty: it does not, or none fits.
   std::string with_less_at_once(double max_bytes) const {
-    if (job_.assumed_model) return {};
+    if (job_.assumed.model) return {};
     const plan* found = nullptr;
     std::uint32_t fewest = 0;
     for (const auto& p : splits_) {
@@ -198,7 +199,7 @@ class exact_planner {
           fewest_micro_batches(c_, types_, job_, p.data_parallel, p.tensor_parallel, max_bytes);
       if (m > 1 && (!found || m < fewest)) found = &p, fewest = m;
     }
-    return found ? fewer_at_once_text(job_, found->data_parallel, job_.gpus, fewest) : "";
+    return found ? fewer_at_once_text(job_, found->data_parallel, job_.request.gpus, fewest) : "";
   }
 
   /// From the hardest obstacle to the mildest: no such type, no GPU with the memory, too few of
@@ -223,8 +224,9 @@ class exact_planner {
       return fmt::format("needs more than {:.1f} GB per GPU; the largest here has {:g} GB{}",
                          smallest.bytes_per_gpu / bytes_per_gb, largest_gb,
                          with_less_at_once(largest_gb * bytes_per_gb));
-    if (enough < job_.gpus) return fmt::format("needs {}; the cluster has {}", needed, enough);
-    if (allowed < job_.gpus)
+    if (enough < job_.request.gpus)
+      return fmt::format("needs {}; the cluster has {}", needed, enough);
+    if (allowed < job_.request.gpus)
       return fmt::format("needs {}; a job may have {} (quota)", needed, allowed);
     const auto fewer = next_smaller();
     const auto instead = fewer > 0 ? fmt::format("; {} would fit", fewer) : "";
@@ -233,7 +235,7 @@ class exact_planner {
           "needs {}, and a program is never spread over datacenters without a link: these GPUs are "
           "in {}{}",
           needed, apart, instead);
-    if (job_.unequal.value_or(false))
+    if (job_.request.unequal.value_or(false))
       return fmt::format("needs {}, and no nodes of the cluster have that{}", needed, instead);
     return fmt::format(
         "needs {}, the same number on each node, which no nodes of the cluster have{} "
@@ -252,7 +254,7 @@ class exact_planner {
       }
     auto how = splits_.front();
     how.gpu_types = types_;
-    how.data_parallel = job_.gpus;
+    how.data_parallel = job_.request.gpus;
     how.tensor_parallel = 1;
     return !place_exact(all_linked, whole_, job_, how).empty();
   }
@@ -267,7 +269,7 @@ class exact_planner {
 }  // namespace
 
 expected<std::vector<plan>> exact_plans(const cluster& c, const job_spec& job) {
-  if (job.gpus == 0) return refuse(kind::invalid, "requests no GPU");
+  if (job.request.gpus == 0) return refuse(kind::invalid, "requests no GPU");
   return exact_planner{c, job}.plans();
 }
 

@@ -63,7 +63,7 @@ allocation exact_nodes::unequal(const idle_index& idle) const {
 allocation exact_nodes::in_one_datacenter() const {
   auto where = on_fewest(
       [&](const auto& found, std::uint32_t nodes) { return of_one_datacenter(found, nodes); });
-  if (!where.empty() || !job_.unequal.value_or(false)) return where;
+  if (!where.empty() || !job_.request.unequal.value_or(false)) return where;
   if (c_.datacenters.size() < 2) return unequal(idle_);
   for (std::uint32_t d = 0; d < c_.datacenters.size() && where.empty(); ++d)
     where = unequal(idle_in(c_, idle_, group_of(c_, {d})));
@@ -74,7 +74,7 @@ allocation exact_nodes::anywhere() const {
   auto where = on_fewest([](const auto& found, std::uint32_t nodes) {
     return std::vector<node_index>(found.begin(), found.begin() + nodes);
   });
-  if (where.empty() && job_.unequal.value_or(false)) where = unequal(idle_);
+  if (where.empty() && job_.request.unequal.value_or(false)) where = unequal(idle_);
   return where;
 }
 

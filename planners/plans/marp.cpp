@@ -189,13 +189,14 @@ class split_search {
     // Enough whole groups on nodes exist: policies then never split one.
     how.tensor_in_node = groups >= d;
     if (gpus == 0) return {};
-    const bool bound = job_.max_gpus && *job_.max_gpus < gpus;
-    if (std::uint64_t{d} * t > (bound ? *job_.max_gpus : gpus)) {
+    const bool bound = job_.limits.max_gpus && *job_.limits.max_gpus < gpus;
+    if (std::uint64_t{d} * t > (bound ? *job_.limits.max_gpus : gpus)) {
       if (too_many_.empty())
-        too_many_ = fmt::format(
-            "needs {} GPUs of at least {:.1f} GB; the {} {}", std::uint64_t{d} * t,
-            how.bytes_per_gpu / bytes_per_gb, bound ? "job allows" : "cluster has",
-            bound ? fmt::format("{} ({})", *job_.max_gpus, bound_key(job_)) : fmt::to_string(gpus));
+        too_many_ =
+            fmt::format("needs {} GPUs of at least {:.1f} GB; the {} {}", std::uint64_t{d} * t,
+                        how.bytes_per_gpu / bytes_per_gb, bound ? "job allows" : "cluster has",
+                        bound ? fmt::format("{} ({})", *job_.limits.max_gpus, bound_key(job_))
+                              : fmt::to_string(gpus));
       return {};
     }
     estimate(c_, job_, types_, x);

@@ -35,7 +35,7 @@ bool hold(const cluster& c, const std::vector<datacenter_group>& groups, const j
   const bool exact = facts_of(job).exact_gpus;
   return std::ranges::any_of(groups, [&](const datacenter_group& group) {
     const auto* only = how.gpu_types.size() == 1 ? &how.gpu_types[0] : nullptr;
-    if (exact && only && !job.unequal.value_or(false))
+    if (exact && only && !job.request.unequal.value_or(false))
       return how.gpus() <= max_of_type(c, job, *only) && have_equal(c, group, *only, how.gpus());
     if (exact) {
       // Whether the group is one datacenter is the caller's question.
@@ -66,7 +66,7 @@ std::vector<std::uint32_t> datacenters_of(const cluster& c, const allocation& wh
 /// Only programs are kept inside one datacenter: a training's pipelines are made for a WAN, and
 /// simulated work is of traces that say nothing about it.
 bool prefers_one(const job_spec& job) {
-  return facts_of(job).keeps_to_datacenter && !job.across_datacenters.value_or(false);
+  return facts_of(job).keeps_to_datacenter && !job.request.across_datacenters.value_or(false);
 }
 
 /// A datacenter with as many GPUs of these types as the allocation has, for which it need not be
@@ -177,7 +177,7 @@ expected<void> within_bounds(const cluster& c, const job_spec& job, const alloca
 allocation find_for_program(const free_gpus& free, const gpu_pool& pool, std::uint32_t gpus,
                             const job_spec& job) {
   auto where = free.find_equal(pool, gpus);
-  if (!where.empty() || !job.unequal.value_or(false)) return where;
+  if (!where.empty() || !job.request.unequal.value_or(false)) return where;
   auto by_free = pool.nodes;
   std::ranges::stable_sort(by_free, std::greater{}, [&](node_index n) { return free.of(n); });
   for (const auto n : by_free) {

@@ -15,7 +15,7 @@ namespace {
 gpu_index type_in_mind(const cluster& c, const job_spec& job) {
   gpu_index best = 0;
   for (gpu_index g = 0; g < c.gpus.size(); ++g) {
-    if (c.gpus[g].name == job.gpu_type) return g;
+    if (c.gpus[g].name == job.request.type) return g;
     if (c.gpus[g].memory_gb > c.gpus[best].memory_gb) best = g;
   }
   return best;

@@ -13,10 +13,10 @@ std::string bound_warning(const cluster& c, const job_spec& job, const std::vect
   if (!facts_of(job).has_end) return {};  // any GPU that holds it will do
   if (auto notice = spread_notice(c, job, plans); !notice.empty()) return notice;
   if (facts_of(job).exact_gpus) return {};  // its user chose the number
-  if (plans.empty() || (!job.max_gpus && job.required_gpu_type.empty())) return {};
+  if (plans.empty() || (!job.limits.max_gpus && job.limits.required_gpu_type.empty())) return {};
   auto free = job;
-  free.max_gpus.reset();
-  free.required_gpu_type.clear();
+  free.limits.max_gpus.reset();
+  free.limits.required_gpu_type.clear();
   planning_budget budget;
   const auto best = by.plans_of(c, free, budget);
   if (!best || best->front() == plans.front()) return {};
@@ -25,10 +25,10 @@ std::string bound_warning(const cluster& c, const job_spec& job, const std::vect
   return fmt::format(
       "bounded by {}{}{}: its best plan is {} GPU{} at {:.4g} samples/s; unbounded it would be {} "
       "GPU{} at {:.4g}",
-      job.max_gpus ? fmt::format("{}: {}", bound_key(job), *job.max_gpus) : "",
-      job.max_gpus && !job.required_gpu_type.empty() ? ", " : "",
-      job.required_gpu_type.empty() ? "" : "gpu_type: " + job.required_gpu_type, p.gpus(),
-      p.gpus() == 1 ? "" : "s", p.samples_per_s, b.gpus(), b.gpus() == 1 ? "" : "s",
+      job.limits.max_gpus ? fmt::format("{}: {}", bound_key(job), *job.limits.max_gpus) : "",
+      job.limits.max_gpus && !job.limits.required_gpu_type.empty() ? ", " : "",
+      job.limits.required_gpu_type.empty() ? "" : "gpu_type: " + job.limits.required_gpu_type,
+      p.gpus(), p.gpus() == 1 ? "" : "s", p.samples_per_s, b.gpus(), b.gpus() == 1 ? "" : "s",
       b.samples_per_s);
 }
 

@@ -36,14 +36,14 @@ bool has_layout(const job_view& j, const plan& how) {
 }
 
 bool has_number(const job_view& j, std::uint32_t gpus) {
-  const auto& e = *j.spec->elastic;
+  const auto& e = *j.spec->program.elastic;
   const auto* first = first_of(j);
   if (e.same_gpus) return !first || gpus == first->first_gpus;
   return gpus >= e.min_gpus && (e.max_gpus == 0 || gpus <= e.max_gpus);
 }
 
 bool has_type(const job_view& j, const std::string& gpu_type) {
-  const auto& e = *j.spec->elastic;
+  const auto& e = *j.spec->program.elastic;
   const auto* first = first_of(j);
   if (e.same_types) return !first || gpu_type == first->first_type;
   return e.types.empty() || std::ranges::find(e.types, gpu_type) != e.types.end();
@@ -54,11 +54,11 @@ bool has_type(const job_view& j, const std::string& gpu_type) {
 bool may_have(const job_view& j, const plan& how, const std::string& gpu_type) {
   if (!j.facts().elastic) return true;
   return has_number(j, how.gpus()) && has_type(j, gpu_type) &&
-         (j.spec->elastic->any_layout || has_layout(j, how));
+         (j.spec->program.elastic->any_layout || has_layout(j, how));
 }
 
 plan in_its_layout(const job_view& j, plan how) {
-  if (!j.facts().elastic || j.spec->elastic->any_layout || has_layout(j, how)) return how;
+  if (!j.facts().elastic || j.spec->program.elastic->any_layout || has_layout(j, how)) return how;
   const auto* first = first_of(j);
   const auto tensor = first ? first->first_tensor_parallel : 1;
   const auto stages = first ? first->first_pipeline_parallel : 1;
@@ -74,13 +74,13 @@ plan in_its_layout(const job_view& j, plan how) {
 double start_of(const cluster& c, const job_view& j) {
   if (!j.facts().elastic) return c.settings.restart_s;
   const auto measured = j.elastic ? median_of(j.elastic->costs.starts_s) : std::nullopt;
-  return measured ? *measured : j.spec->elastic->start_s.value_or(c.settings.restart_s);
+  return measured ? *measured : j.spec->program.elastic->start_s.value_or(c.settings.restart_s);
 }
 
 double restart_of(const cluster& c, const job_view& j) {
   if (!j.facts().elastic) return c.settings.restart_s;
   const auto measured = j.elastic ? median_of(j.elastic->costs.saves_s) : std::nullopt;
-  return start_of(c, j) + (measured ? *measured : j.spec->elastic->save_s.value_or(0));
+  return start_of(c, j) + (measured ? *measured : j.spec->program.elastic->save_s.value_or(0));
 }
 
 bool has_measured_rate(const job_view& j) {
@@ -119,7 +119,7 @@ program_speeds::program_speeds(const cluster& c, const job_view& j) {
     if (is_estimated_by_guess(*j.spec, gpu)) guessed_.push_back(gpu.name);
   if (j.elastic)
     for (const auto& r : j.elastic->costs.rates) add(c, j, r);
-  for (const auto& r : j.spec->elastic->rates) add(c, j, r);
+  for (const auto& r : j.spec->program.elastic->rates) add(c, j, r);
 }
 
 /// The first of a key counts. There is no estimate, and no use, of a speed on GPUs that the cluster
@@ -194,13 +194,13 @@ std::shared_ptr<const std::vector<plan>> plans_of_elastic(const cluster& c, cons
 std::shared_ptr<const job_spec> limits_of_elastic(const job_view& j) {
   const auto* first = first_of(j);
   if (!j.facts().elastic || !first) return j.spec;
-  const auto& e = *j.spec->elastic;
+  const auto& e = *j.spec->program.elastic;
   if (!e.same_gpus && !e.same_types) return j.spec;
   auto limited = *j.spec;
-  if (e.same_types) limited.required_gpu_type = first->first_type;
+  if (e.same_types) limited.limits.required_gpu_type = first->first_type;
   if (e.same_gpus) {
-    limited.gpus = first->first_gpus;
-    limited.max_gpus = first->first_gpus;
+    limited.request.gpus = first->first_gpus;
+    limited.limits.max_gpus = first->first_gpus;
   }
   return std::make_shared<const job_spec>(std::move(limited));
 }

@@ -51,7 +51,7 @@ job_spec wished(const job_view& job, const move_wish& wish) {
   p.stages = stages;
   p.data_parallel = wish.data_parallel ? wish.data_parallel : job.how.data_parallel;
   p.tensor_parallel = wish.tensor_parallel ? wish.tensor_parallel : job.how.tensor_parallel;
-  if (!wish.gpu_type.empty()) spec.required_gpu_type = wish.gpu_type;
+  if (!wish.gpu_type.empty()) spec.limits.required_gpu_type = wish.gpu_type;
   return spec;
 }
 

@@ -297,7 +297,7 @@ expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
     auto plans = plans_in_groups(c, job, marp(c, job, budget));
     // A program makes its own stages, if any. For simulated work with a limit of time or cost,
     // stages that meet the limit are planned.
-    const bool open = !work.brings_layout && !job.memory && (job.slo_s || job.budget);
+    const bool open = !work.brings_layout && !job.memory && (job.limits.slo_s || job.limits.budget);
     if (plans || !open || plans.error().code != reason::kind::infeasible) return plans;
     planning_budget own{std::min(budget.left(), searched_units)};
     auto found = search_plans(c, idle_index{c}, job, searched_plans, own);

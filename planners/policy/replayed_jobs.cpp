@@ -30,15 +30,15 @@ using kind = reason::kind;
 constexpr double any_bytes = 1;
 
 job_spec program_like(job_spec job) {
-  job.command = {std::string{replayed_word}};
-  job.exact_gpus = job.assumed_model = true;
+  job.program.command = {std::string{replayed_word}};
+  job.request.exact = job.assumed.model = true;
   return job;
 }
 
 /// The same without equal numbers of its nodes. A gang of 11 was 8 and 3 in the cluster whose trace
 /// it is; one that can be even is, as programs are.
 job_spec with_unequal_nodes(job_spec program) {
-  program.unequal = true;
+  program.request.unequal = true;
   return program;
 }
 
@@ -62,7 +62,7 @@ class replay_planner {
       const auto* t = time_on(job_, c_.gpus[g]);
       if (!t || whole_.idle_of(g) == 0) continue;
       plan p;
-      p.data_parallel = program_.gpus;
+      p.data_parallel = program_.request.gpus;
       p.bytes_per_gpu = any_bytes;
       p.samples_per_s = program_.global_batch / t->planned_s;
       p.gpu_types = {g};
@@ -89,13 +89,13 @@ class replay_planner {
       return because(kind::infeasible, "the cluster has no {}, which its time is for",
                      named_types());
     const auto apart = unlinked_text(c_);
-    if (max < program_.gpus || apart.empty())
-      return because(kind::infeasible, "needs {} {}; the cluster has {} of one type", program_.gpus,
-                     fmt::join(types, " or "), max);
+    if (max < program_.request.gpus || apart.empty())
+      return because(kind::infeasible, "needs {} {}; the cluster has {} of one type",
+                     program_.request.gpus, fmt::join(types, " or "), max);
     return because(kind::infeasible,
                    "needs {} {}, and a program is never spread over datacenters without a link: "
                    "these GPUs are in {}",
-                   program_.gpus, fmt::join(types, " or "), apart);
+                   program_.request.gpus, fmt::join(types, " or "), apart);
   }
 
  private:

@@ -96,9 +96,9 @@ class exact_gpus_policy final : public wrapped_policy {
     }
     plan any;
     any.gpu_types.assign(types.begin(), types.end());
-    any.data_parallel = j.spec->gpus;
-    return fmt::format("needs {} {}{}; {}{}", j.spec->gpus, fmt::join(names, " or "),
-                       idle >= j.spec->gpus ? scatter_text(s.cluster, s.idle, j, any) : "",
+    any.data_parallel = j.spec->request.gpus;
+    return fmt::format("needs {} {}{}; {}{}", j.spec->request.gpus, fmt::join(names, " or "),
+                       idle >= j.spec->request.gpus ? scatter_text(s.cluster, s.idle, j, any) : "",
                        idle_text(s, any), waits_for_text(s, j));
   }
 };

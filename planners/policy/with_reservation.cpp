@@ -83,7 +83,7 @@ void find_better(const snapshot& s, const job_view& j, const nodes_of_types& nod
       for (std::uint32_t nodes = 1; nodes <= (exact ? count : 1); ++nodes) {
         if (count % nodes != 0) continue;
         const auto per_node = exact ? count / nodes : count;
-        const bool equal = exact && !j.spec->unequal.value_or(false);
+        const bool equal = exact && !j.spec->request.unequal.value_or(false);
         const auto made =
             choose(s, nodes_of[gpu], count, equal ? per_node : count, equal ? per_node : group);
         if (made && (!best || made->missing < best->missing)) best = made;

@@ -238,9 +238,9 @@ reason nothing_fits(const cluster& c, const idle_index& idle, const job_spec& jo
   const auto stages = as_wished && job.pipeline.stages
                           ? fmt::format(" of {} stages", job.pipeline.stages)
                           : std::string{};
-  const auto bound =
-      job.max_gpus ? fmt::format(" and at most {} of them ({})", *job.max_gpus, bound_key(job))
-                   : std::string{};
+  const auto bound = job.limits.max_gpus ? fmt::format(" and at most {} of them ({})",
+                                                       *job.limits.max_gpus, bound_key(job))
+                                         : std::string{};
   // A named order keeps as many micro-batches in flight as it has stages (megatron), or all
   // (gpipe).
   const auto limit = job.pipeline.max_in_flight;
@@ -253,10 +253,11 @@ reason nothing_fits(const cluster& c, const idle_index& idle, const job_spec& jo
           : std::string{};
   return {
       whole ? reason::kind::infeasible : reason::kind::insufficient,
-      fmt::format("no pipeline layout{}{} fits on the {} {}GPUs{}{}{}{}", stages, in_order,
-                  idle.total_idle(), whole ? "" : "idle ",
-                  job.required_gpu_type.empty() ? "" : " of type " + job.required_gpu_type, bound,
-                  left_out(c, job), as_wished ? stages_by_datacenter(c, idle, job) : "")};
+      fmt::format(
+          "no pipeline layout{}{} fits on the {} {}GPUs{}{}{}{}", stages, in_order,
+          idle.total_idle(), whole ? "" : "idle ",
+          job.limits.required_gpu_type.empty() ? "" : " of type " + job.limits.required_gpu_type,
+          bound, left_out(c, job), as_wished ? stages_by_datacenter(c, idle, job) : "")};
 }
 
 }  // namespace

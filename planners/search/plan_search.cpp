@@ -85,7 +85,7 @@ class search {
   void offer_set(std::size_t division, const stage_counts& counts, std::uint32_t stages) {
     const auto& d = placer_.divisions()[division];
     const auto gpus = d.gpus(stages);
-    if (job_.max_gpus && gpus > *job_.max_gpus) return;
+    if (job_.limits.max_gpus && gpus > *job_.limits.max_gpus) return;
     const auto* bound = placer_.bound(division, stages);
     if (!bound) return;
     if (!placer_.may_hold(division, counts)) return;
@@ -110,9 +110,10 @@ class search {
     const double iterations = static_cast<double>(job_.iterations);
     double limit = never;
     if (result_.plans.size() >= wanted_) limit = worst() / score(1, x.gpus, x.price_per_hour);
-    if (job_.slo_s) limit = std::min(limit, *job_.slo_s / iterations);
-    if (job_.deadline_s) limit = std::min(limit, *job_.deadline_s / iterations);
-    if (job_.budget) limit = std::min(limit, *job_.budget * 3600 / (x.price_per_hour * iterations));
+    if (job_.limits.slo_s) limit = std::min(limit, *job_.limits.slo_s / iterations);
+    if (job_.limits.deadline_s) limit = std::min(limit, *job_.limits.deadline_s / iterations);
+    if (job_.limits.budget)
+      limit = std::min(limit, *job_.limits.budget * 3600 / (x.price_per_hour * iterations));
     return limit * (1 + 1e-12);
   }
 
@@ -130,9 +131,9 @@ class search {
   /// the cheapest one that is fast enough, and names the limit that these break.
   reason why_none() const {
     if (budget_.exhausted()) return budget_.none_found();
-    if (job_.slo_s || job_.deadline_s || job_.budget) {
+    if (job_.limits.slo_s || job_.limits.deadline_s || job_.limits.budget) {
       auto free = job_;
-      free.slo_s = free.deadline_s = free.budget = {};
+      free.limits.slo_s = free.limits.deadline_s = free.limits.budget = {};
       free.objective = "fastest";
       auto all_s = std::pair{never, never};
       for (const bool timed : {false, true}) {
@@ -142,7 +143,7 @@ class search {
         const double run_s =
             job_.global_batch / how.samples_per_s * static_cast<double>(job_.iterations);
         all_s = {timed ? all_s.first : run_s, how.cost_per_hour * run_s / 3600};
-        free.slo_s = job_.slo_s, free.deadline_s = job_.deadline_s;
+        free.limits.slo_s = job_.limits.slo_s, free.limits.deadline_s = job_.limits.deadline_s;
         free.objective = "cheapest";
         if (auto ok = within_limits(job_, all_s.first, timed ? all_s.second : 0); !ok)
           return ok.error();

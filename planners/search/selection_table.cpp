@@ -306,7 +306,7 @@ selection_row selection_table::row(std::uint32_t stages, std::uint32_t cell, std
   r.microbatches = split.microbatches;
   r.rows = split.rows;
   if (placed < stages || split.microbatches == 0) return r;
-  if (job_.max_gpus && r.gpus > *job_.max_gpus) return r;
+  if (job_.limits.max_gpus && r.gpus > *job_.limits.max_gpus) return r;
   if (!keeps_flight_limit(job_, split.microbatches, stages)) return r;
   if (budget_ && !works_->contains(key_of(stages, split)) &&
       !budget_->spend(units_of_work(stages, job_)))

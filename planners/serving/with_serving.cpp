@@ -27,7 +27,9 @@ std::string text_of(const decoder_memory& m) {
 }
 
 std::string types_of(const job_spec& job) {
-  return job.required_gpu_type.empty() ? "" : fmt::format(" of type {}", job.required_gpu_type);
+  return job.limits.required_gpu_type.empty()
+             ? ""
+             : fmt::format(" of type {}", job.limits.required_gpu_type);
 }
 
 /// The best GPU for a decoder among the idle ones; none: no GPU that it may use is idle. Types with

@@ -23,7 +23,7 @@ tuning_job data_of(const job_spec& job, const tuning_rules& rules) {
 std::uint32_t max_gpus_of(const cluster& c, const job_spec& job, gpu_index gpu,
                           const titan_options& options) {
   const auto max = max_of_type(c, job, gpu);
-  const double asked = options.max_request_factor * job.gpus;
+  const double asked = options.max_request_factor * job.request.gpus;
   return asked > 0 && asked < max ? static_cast<std::uint32_t>(asked) : max;
 }
 
@@ -80,7 +80,7 @@ std::vector<const plan*> plans_on(const gpu_pool& pool, const job_view& j) {
   std::ranges::stable_sort(out, {}, [](const plan* p) { return p->gpus(); });
   if (!j.facts().malleable && !out.empty()) {
     const auto asked =
-        std::ranges::find_if(out, [&](const plan* p) { return p->gpus() >= j.spec->gpus; });
+        std::ranges::find_if(out, [&](const plan* p) { return p->gpus() >= j.spec->request.gpus; });
     out = {asked == out.end() ? out.back() : *asked};
   }
   return out;

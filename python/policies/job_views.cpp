@@ -22,6 +22,12 @@ auto spec(M job_spec::*member) {
   return [member](const view<job_view>& j) -> const M& { return j->spec.get()->*member; };
 }
 
+/// One of a group of them.
+template <class G, class M>
+auto spec(G job_spec::*group, M G::*member) {
+  return [=](const view<job_view>& j) -> const M& { return j->spec.get()->*group.*member; };
+}
+
 /// A conclusion from attempts that ran out of memory.
 template <class M>
 auto past(M memory_history::*member) {
@@ -85,14 +91,15 @@ void define_file_properties(py::class_<view<job_view>>& type) {
       .def_property_readonly("priority", spec(&job_spec::priority))
       .def_property_readonly("global_batch", spec(&job_spec::global_batch))
       .def_property_readonly("iterations", spec(&job_spec::iterations))
-      .def_property_readonly("gpus", spec(&job_spec::gpus))
-      .def_property_readonly("gpu_type", spec(&job_spec::gpu_type))
-      .def_property_readonly("max_gpus", spec(&job_spec::max_gpus))
-      .def_property_readonly("required_gpu_type", spec(&job_spec::required_gpu_type))
-      .def_property_readonly("slo_s", spec(&job_spec::slo_s))
-      .def_property_readonly("deadline_s", spec(&job_spec::deadline_s))
-      .def_property_readonly("budget", spec(&job_spec::budget))
-      .def_property_readonly("dataset_card", spec(&job_spec::dataset_card))
+      .def_property_readonly("gpus", spec(&job_spec::request, &gpu_request::gpus))
+      .def_property_readonly("gpu_type", spec(&job_spec::request, &gpu_request::type))
+      .def_property_readonly("max_gpus", spec(&job_spec::limits, &job_limits::max_gpus))
+      .def_property_readonly("required_gpu_type",
+                             spec(&job_spec::limits, &job_limits::required_gpu_type))
+      .def_property_readonly("slo_s", spec(&job_spec::limits, &job_limits::slo_s))
+      .def_property_readonly("deadline_s", spec(&job_spec::limits, &job_limits::deadline_s))
+      .def_property_readonly("budget", spec(&job_spec::limits, &job_limits::budget))
+      .def_property_readonly("dataset_card", spec(&job_spec::merging, &merge_wish::dataset_card))
       .def_property_readonly(
           "model",
           [](const view<job_view>& j) -> const std::string& { return j->spec->model.name; })

@@ -39,7 +39,7 @@ namespace troupe::runtime {
 
 /// Version of the tables and entries that this program writes. Older versions are upgraded at open,
 /// newer ones are rejected.
-inline constexpr long long journal_schema_version = 3;
+inline constexpr long long journal_schema_version = 4;
 
 /// The journal in a file: SQLite in WAL mode, one row per entry, each with a checksum, and a
 /// witness next to it that records what the file must contain. Any SQLite program can read it while

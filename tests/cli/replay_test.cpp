@@ -249,13 +249,13 @@ TEST_CASE("remembered times of iterations are those of each job, whatever was as
           j.model.sequence = 512;
           j.model.vocabulary = 1000;
           j.global_batch = batch;
-          j.gpu_type = type;
+          j.request.type = type;
           j.kernels = kernels;
-          j.gpus = 2;
+          j.request.gpus = 2;
         }
   // No plan is so fast: the answer is `never`, which jobs without the limit must not get.
   auto& late = jobs.emplace_back(jobs.front());
-  late.deadline_s = 1e-6;
+  late.limits.deadline_s = 1e-6;
   std::set<double> different;
   for (int round = 0; round < 2; ++round)
     for (auto j : jobs) {

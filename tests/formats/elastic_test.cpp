@@ -41,8 +41,8 @@ std::string admitted(const std::function<void(job_spec&)>& change) {
 TEST_CASE("an elastic program without keys may be stopped, resized and moved") {
   const auto job = read(program + "elastic: {}\n");
   REQUIRE(job);
-  REQUIRE(job->elastic);
-  CHECK(*job->elastic == elastic{});
+  REQUIRE(job->program.elastic);
+  CHECK(*job->program.elastic == elastic{});
   CHECK(facts_of(*job).elastic);
   CHECK_FALSE(facts_of(*job).exact_gpus);
 }
@@ -54,12 +54,12 @@ TEST_CASE("every key of elastic is read into its field") {
                         "rates: [{gpu: T4, gpus: 2, samples_per_s: 31.5}, {gpu: T4, gpus: 4, "
                         "data_parallel: 2, samples_per_s: 50}]}\n");
   REQUIRE(job);
-  const auto& e = *job->elastic;
+  const auto& e = *job->program.elastic;
   CHECK(e.min_gpus == 2);
   CHECK(e.max_gpus == 8);
   CHECK(e.types == std::vector<std::string>{"A100", "T4"});
   CHECK(e.any_layout);
-  CHECK(job->grace_s == 60);
+  CHECK(job->program.grace_s == 60);
   CHECK(e.checkpoint_every_s == 300);
   CHECK(e.retries == 4);
   CHECK(e.start_s == 12);
@@ -67,23 +67,23 @@ TEST_CASE("every key of elastic is read into its field") {
   REQUIRE(e.rates.size() == 2);
   CHECK(e.rates[0] == program_rate{"T4", 2, 0, 31.5});
   CHECK(e.rates[1] == program_rate{"T4", 4, 2, 50});
-  CHECK(job->max_gpus == 8);
-  CHECK(job->gpus == 2);
-  CHECK_FALSE(job->exact_gpus);
+  CHECK(job->limits.max_gpus == 8);
+  CHECK(job->request.gpus == 2);
+  CHECK_FALSE(job->request.exact);
 }
 
 TEST_CASE("a program with the same GPUs in every attempt gets exactly its number") {
   const auto job = read(program + "gpus: 4\nelastic: {gpus: same, types: same}\n");
   REQUIRE(job);
   CHECK(facts_of(*job).exact_gpus);
-  CHECK(job->elastic->same_types);
+  CHECK(job->program.elastic->same_types);
 }
 
 TEST_CASE("a range of GPUs begins with its smaller number, within max_gpus") {
   const auto job = read(program + "max_gpus: 4\nelastic: {gpus: [2, 8]}\n");
   REQUIRE(job);
-  CHECK(job->max_gpus == 4);
-  CHECK(job->gpus == 2);
+  CHECK(job->limits.max_gpus == 4);
+  CHECK(job->request.gpus == 2);
   CHECK_THAT(refused_elastic("{gpus: [8, 2]}"),
              Contains("job.yaml:5: elastic: gpus: found [8, 2]"));
 }
@@ -112,14 +112,18 @@ TEST_CASE("invalid keys of elastic are refused with what was found and expected"
 }
 
 TEST_CASE("only programs are elastic, whoever submits them") {
-  CHECK_THAT(admitted([](job_spec& j) { j.command.clear(); }), Contains("elastic: for programs"));
-  CHECK_THAT(admitted([](job_spec& j) { j.elastic->max_gpus = 4; }), Contains("larger or missing"));
-  CHECK_THAT(admitted([](job_spec& j) { j.elastic->min_gpus = 4; }), Contains("first number"));
-  CHECK_THAT(admitted([](job_spec& j) { j.elastic->types.assign(2000, "T4"); }),
+  CHECK_THAT(admitted([](job_spec& j) { j.program.command.clear(); }),
+             Contains("elastic: for programs"));
+  CHECK_THAT(admitted([](job_spec& j) { j.program.elastic->max_gpus = 4; }),
+             Contains("larger or missing"));
+  CHECK_THAT(admitted([](job_spec& j) { j.program.elastic->min_gpus = 4; }),
+             Contains("first number"));
+  CHECK_THAT(admitted([](job_spec& j) { j.program.elastic->types.assign(2000, "T4"); }),
              Contains("found 2000 names, expected at most 1000"));
-  CHECK_THAT(admitted([](job_spec& j) { j.elastic->rates.resize(2000); }),
+  CHECK_THAT(admitted([](job_spec& j) { j.program.elastic->rates.resize(2000); }),
              Contains("rates: found 2000, expected at most 1000"));
-  CHECK_THAT(admitted([](job_spec& j) { j.elastic->rates.resize(1); }), Contains("rates: "));
+  CHECK_THAT(admitted([](job_spec& j) { j.program.elastic->rates.resize(1); }),
+             Contains("rates: "));
   CHECK(admitted([](job_spec&) {}).empty());
 }
 

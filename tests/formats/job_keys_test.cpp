@@ -57,7 +57,7 @@ job_spec program() {
   job.name = "j";
   job.model = {"m", "gpt", 64, 2, 4, 0, 0, 32, 100, true, {}};
   job.global_batch = 8;
-  job.command = {"true"};
+  job.program.command = {"true"};
   return job;
 }
 
@@ -83,7 +83,7 @@ json_keys training_file() {
 
 job_spec training_job() {
   auto job = program();
-  job.command.clear();
+  job.program.command.clear();
   job.train.emplace();
   job.train->device = "sim";
   return job;
@@ -105,7 +105,8 @@ std::vector<double> outside(admission::range r) {
 }
 
 template <class T, class Field>
-void refuse_number(const admission::key<T>& k, const place<T>& p, Field T::*field) {
+void refuse_number(const admission::key<T>& k, const place<T>& p,
+                   const std::function<Field&(T&)>& field) {
   for (const auto x : outside(k.valid)) {
     const auto of = p.map.empty() ? std::string{k.name} : fmt::format("{}.{}", p.map, k.name);
     INFO(of << ": " << x);
@@ -117,8 +118,9 @@ void refuse_number(const admission::key<T>& k, const place<T>& p, Field T::*fiel
     CHECK_THAT(read(text), Contains(of + ": found ") && Contains(expected));
     if (whole && x < 0 && std::is_unsigned_v<Field>) continue;
     auto job = p.job;
-    auto& found = p.in(job).*field;
-    const auto initial = T{}.*field;
+    auto& found = field(p.in(job));
+    T fresh{};
+    const auto initial = field(fresh);
     if constexpr (requires { found.value(); })
       found = static_cast<typename Field::value_type>(x);
     else
@@ -129,15 +131,20 @@ void refuse_number(const admission::key<T>& k, const place<T>& p, Field T::*fiel
 }
 
 template <class T, class Field>
-void refuse_word(const admission::key<T>& k, const place<T>& p, Field T::*field) {
+void refuse_word(const admission::key<T>& k, const place<T>& p,
+                 const std::function<Field&(T&)>& field) {
   if (k.words.empty()) return;
   INFO(k.name);
   const auto text = p.with(k.name, R"("no such")");
   CHECK_THAT(read(text), Contains("found 'no such', expected one of " + k.words.front()));
   auto job = p.job;
-  p.in(job).*field = "no such";
+  field(p.in(job)) = "no such";
   CHECK_THAT(admitted(job), Contains("found 'no such', expected one of " + k.words.front()));
 }
+
+/// Is F the field of one of these types in a T?
+template <class F, class T, class... Field>
+constexpr bool is_of = (std::is_same_v<F, std::function<Field&(T&)>> || ...);
 
 /// Reader and admission refuse the same values of every key of a table, with the same words.
 /// Returns how many keys have any that are refused.
@@ -147,16 +154,13 @@ std::size_t check_table(const admission::key_table<T>& keys, const place<T>& p) 
   std::size_t checked = 0;
   for (const auto& k : keys)
     std::visit(
-        [&]<class F>(F field) {
-          if constexpr (std::is_same_v<F, std::string T::*> ||
-                        std::is_same_v<F, std::optional<std::string> T::*>) {
+        [&]<class F>(const F& field) {
+          if constexpr (is_of<F, T, std::string, std::optional<std::string>>) {
             refuse_word(k, p, field);
             checked += !k.words.empty();
           } else if constexpr (!std::is_same_v<F, std::monostate> &&
-                               !std::is_same_v<F, bool T::*> &&
-                               !std::is_same_v<F, std::optional<bool> T::*> &&
-                               !std::is_same_v<F, std::optional<merge_kind> T::*> &&
-                               !std::is_same_v<F, std::vector<std::string> T::*>) {
+                               !is_of<F, T, bool, std::optional<bool>, std::optional<merge_kind>,
+                                      std::vector<std::string>>) {
             refuse_number(k, p, field);
             ++checked;
           }
@@ -207,8 +211,8 @@ TEST_CASE(
 TEST_CASE("the keys of elastic programs are refused in the same words, too") {
   using namespace admission;
   const auto part = [](job_spec& j) -> elastic& {
-    if (!j.elastic) j.elastic.emplace();
-    return *j.elastic;
+    if (!j.program.elastic) j.program.elastic.emplace();
+    return *j.program.elastic;
   };
   CHECK(check_table<elastic>(elastic_keys(), {"elastic", program_file(), {}, program(), part}) ==
         4);

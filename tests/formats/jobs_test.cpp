@@ -42,19 +42,19 @@ objective: cheapest
   CHECK(job.global_batch == 8);
   CHECK(job.iterations == 100);
   CHECK(job.microbatches == 4u);
-  CHECK(job.slo_s == 5500.0);
-  CHECK(job.deadline_s == 3500.0);
-  CHECK(job.budget == 12.5);
+  CHECK(job.limits.slo_s == 5500.0);
+  CHECK(job.limits.deadline_s == 3500.0);
+  CHECK(job.limits.budget == 12.5);
   CHECK(job.priority == -3);
-  CHECK(job.gpus == 4);
-  CHECK(job.gpu_type == "A40");
-  CHECK(job.dataset_card == std::vector<std::string>{"photo", "animals"});
-  CHECK_FALSE(job.merge);
-  CHECK(job.merged_as == merge_kind::adapters);
-  CHECK(job.merge_across_owners == true);
-  CHECK(job.command == std::vector<std::string>{"sh", "-c", "exit 0"});
-  CHECK(job.environment.at("B_2") == "two");
-  CHECK(job.working_directory == "/srv/data");
+  CHECK(job.request.gpus == 4);
+  CHECK(job.request.type == "A40");
+  CHECK(job.merging.dataset_card == std::vector<std::string>{"photo", "animals"});
+  CHECK_FALSE(job.merging.allowed);
+  CHECK(job.merging.kind == merge_kind::adapters);
+  CHECK(job.merging.across_owners == true);
+  CHECK(job.program.command == std::vector<std::string>{"sh", "-c", "exit 0"});
+  CHECK(job.program.environment.at("B_2") == "two");
+  CHECK(job.program.working_directory == "/srv/data");
   CHECK(job.objective == "cheapest");
 }
 
@@ -66,31 +66,31 @@ TEST_CASE("a program's gpus are exact, other jobs' a bound, and max_gpus bounds 
   const std::string simulated = "model: gpt2-124m\nglobal_batch: 8\niterations: 5\n";
   auto job = loaded(load(program));
   CHECK(facts_of(job).exact_gpus);
-  CHECK(job.gpus == 1);
+  CHECK(job.request.gpus == 1);
   CHECK(job.global_batch == 1);
-  CHECK(job.assumed_model);
+  CHECK(job.assumed.model);
   CHECK(job.model == loaded(load(simulated)).model);
   CHECK(facts_of(job).has_known_memory);
   CHECK_FALSE(facts_of(job).has_known_length);
 
   job = loaded(load(program + "gpus: 6\n"));
-  CHECK(job.exact_gpus);
-  CHECK(job.gpus == 6);
-  CHECK_FALSE(job.max_gpus);
+  CHECK(job.request.exact);
+  CHECK(job.request.gpus == 6);
+  CHECK_FALSE(job.limits.max_gpus);
   CHECK_FALSE(facts_of(job).has_known_memory);
   CHECK(facts_of(loaded(load(program + "gpus: 6\nmemory_gb: 30\n"))).has_known_memory);
   CHECK(facts_of(loaded(load(program + "memory_gb: 30\n"))).exact_gpus);
 
   job = loaded(load(program + "model: gpt2-124m\nmax_gpus: 3\niterations: 7\n"));
   CHECK_FALSE(facts_of(job).exact_gpus);
-  CHECK(job.max_gpus == 3u);
+  CHECK(job.limits.max_gpus == 3u);
   CHECK(facts_of(job).has_known_memory);
   CHECK(facts_of(job).has_known_length);
 
   job = loaded(load(simulated + "gpus: 4\n"));
   CHECK_FALSE(facts_of(job).exact_gpus);
-  CHECK(job.max_gpus == 4u);
-  CHECK(loaded(load(simulated + "gpus: 2\nmax_gpus: 4\n")).max_gpus == 2u);
+  CHECK(job.limits.max_gpus == 4u);
+  CHECK(loaded(load(simulated + "gpus: 2\nmax_gpus: 4\n")).limits.max_gpus == 2u);
 
   for (const auto& kind : {program, simulated}) {
     const auto bad = load(kind + "gpus: 4\nmax_gpus: 3\n");

@@ -22,7 +22,7 @@ expected<job_spec> with_retries(const std::string& retries, const std::string& m
 std::string refused(const std::function<void(retry_rule&)>& change) {
   auto job = with_retries("3");
   REQUIRE(job);
-  change(*job->retries);
+  change(*job->program.retries);
   const auto ok = admission::admit(*job);
   return ok ? "" : ok.error().text;
 }
@@ -32,21 +32,21 @@ std::string refused(const std::function<void(retry_rule&)>& change) {
 TEST_CASE("retries are a number, or a map whose every key is read into its field") {
   auto job = with_retries("4");
   REQUIRE(job);
-  CHECK(*job->retries == retry_rule{4, 10, 600, {}, {}});
+  CHECK(*job->program.retries == retry_rule{4, 10, 600, {}, {}});
   job = with_retries("{}");
   REQUIRE(job);
-  CHECK(*job->retries == retry_rule{3, 10, 600, {}, {}});
+  CHECK(*job->program.retries == retry_rule{3, 10, 600, {}, {}});
   job = with_retries(
       "{attempts: 9, delay_s: 0.5, max_delay_s: 60, on: [signal, rank_wait, out_of_memory], "
       "unless_exit: [2, \"64-66\", 65]}");
   REQUIRE(job);
-  CHECK(*job->retries ==
+  CHECK(*job->program.retries ==
         retry_rule{9,
                    0.5,
                    60,
                    {end_word::signal, end_word::rank_wait, end_word::out_of_memory},
                    {2, 64, 65, 66}});
-  CHECK(with_retries("{delay_s: 3600}")->retries->max_delay_s == 3600);
+  CHECK(with_retries("{delay_s: 3600}")->program.retries->max_delay_s == 3600);
 }
 
 TEST_CASE("invalid retries are refused with what was found and expected") {
@@ -98,7 +98,7 @@ TEST_CASE("the controller refuses the retries that no file could have, whoever s
   CHECK_THAT(refused([](retry_rule& r) { r.unless_exit = {-9}; }), Contains("found -9"));
   auto both = with_retries("3", "elastic: {}\n");
   REQUIRE(both);
-  both->elastic->retries = 5;
+  both->program.elastic->retries = 5;
   CHECK_THAT(admission::admit(*both).error().text, Contains("give retries"));
 }
 

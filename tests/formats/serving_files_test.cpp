@@ -91,8 +91,8 @@ TEST_CASE("a job that serves a model has its folder, its shape and what its file
   CHECK(job.model.name == "other");
   CHECK(job.model.layers == 2);
   CHECK(job.priority == 3);
-  CHECK(job.required_gpu_type == "A40");
-  CHECK(job.max_restarts == 1);
+  CHECK(job.limits.required_gpu_type == "A40");
+  CHECK(job.limits.max_restarts == 1);
 }
 
 TEST_CASE("renamed keys of a serve section are read under their old names, with a notice") {

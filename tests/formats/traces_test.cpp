@@ -244,10 +244,10 @@ TEST_CASE("the Frenzy workload keeps the trace's GPU counts, clipped, and its du
   std::map<std::string, int> models;
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     const auto& job = jobs[i].spec;
-    CHECK(job.gpus == rows[i].gpus);  // all are powers of two that fit
-    CHECK(job.global_batch % job.gpus == 0);
+    CHECK(job.request.gpus == rows[i].gpus);  // all are powers of two that fit
+    CHECK(job.global_batch % job.request.gpus == 0);
     CHECK((job.model.family == "gpt" || job.model.family == "bert"));
-    const double s = seconds(job, job.gpus);
+    const double s = seconds(job, job.request.gpus);
     CHECK(static_cast<double>(job.iterations) * s == Approx(rows[i].duration_s).margin(s));
     ++models[job.model.name];
   }
@@ -296,8 +296,8 @@ TEST_CASE("a row whose own model and batch have no plan, or whose GPU type is ab
   CHECK(jobs[0].spec.model.name == "llama-1.3b");
   CHECK(jobs[0].spec.global_batch == 4);
   CHECK(jobs[0].spec.iterations == 200);
-  CHECK(jobs[0].spec.required_gpu_type.empty());
-  CHECK(jobs[1].spec.required_gpu_type == "H100-80GB");
+  CHECK(jobs[0].spec.limits.required_gpu_type.empty());
+  CHECK(jobs[1].spec.limits.required_gpu_type == "H100-80GB");
   rows[0].duration_s = 0;
   const auto refused = formats::assign(rows, "frenzy", 1, c, never, always);
   REQUIRE_FALSE(refused);
@@ -309,10 +309,10 @@ TEST_CASE("a row's own names are kept, and unknown GPU types and models are refu
   std::vector<trace_row> rows{{"r", 0, 600, 2, "RTX6000", "llama-1.3b", 4, 77, 9000, {"photo"}}};
   const auto job = loaded(formats::assign(rows, "frenzy", 1, c, seconds))[0].spec;
   CHECK(job.model.name == "llama-1.3b");
-  CHECK(job.gpu_type == "RTX6000");
+  CHECK(job.request.type == "RTX6000");
   CHECK(job.global_batch == 4);
   CHECK(job.iterations == 77);
-  CHECK(job.deadline_s == 9000);
+  CHECK(job.limits.deadline_s == 9000);
   rows[0].gpu_type = "H100-80GB";
   CHECK_FALSE(formats::assign(rows, "frenzy", 1, c, seconds));
   rows[0].gpu_type = "";
@@ -328,9 +328,9 @@ TEST_CASE("the TITAN workload describes data, and a tenth of its jobs opts out o
   const auto c = loaded(formats::load_cluster(test::shipped / "clusters/titan.yaml"));
   int out = 0;
   for (const auto& [submit_s, job] : loaded(formats::assign(rows, "titan", 1, c, seconds))) {
-    CHECK(job.dataset_card.size() == 3);
-    CHECK(job.priority == (job.merge ? 0 : -1));
-    out += !job.merge;
+    CHECK(job.merging.dataset_card.size() == 3);
+    CHECK(job.priority == (job.merging.allowed ? 0 : -1));
+    out += !job.merging.allowed;
   }
   CHECK(out > 20);
   CHECK(out < 80);
@@ -347,9 +347,9 @@ TEST_CASE("jobs of a trace with cards keep their number of GPUs and their consen
   }
   const auto jobs = loaded(formats::assign(rows, "titan", 1, c, seconds));
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    CHECK(jobs[i].spec.gpus == 1);
-    CHECK(jobs[i].spec.dataset_card == rows[i].dataset_card);
-    CHECK(jobs[i].spec.merge == rows[i].merge);
+    CHECK(jobs[i].spec.request.gpus == 1);
+    CHECK(jobs[i].spec.merging.dataset_card == rows[i].dataset_card);
+    CHECK(jobs[i].spec.merging.allowed == rows[i].merge);
     CHECK(jobs[i].spec.priority == (rows[i].merge ? 0 : -1));
   }
 }

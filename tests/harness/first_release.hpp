@@ -25,9 +25,9 @@ inline std::vector<old_entry> first_release_journal() {
   spec.model.vocabulary = 50257;
   spec.global_batch = 8;
   spec.iterations = 1000;
-  spec.deadline_s = 3600.0;
-  spec.command = {"python3", "train.py"};
-  spec.environment = {{"SEED", "1"}};
+  spec.limits.deadline_s = 3600.0;
+  spec.program.command = {"python3", "train.py"};
+  spec.program.environment = {{"SEED", "1"}};
   lease_granted granted;
   granted.lease = 5, granted.job = 1, granted.at_s = 12.5;
   granted.how = plan{2, 4, 1, 36.75e9, 1.5, 8.0, {0, 2}, true};

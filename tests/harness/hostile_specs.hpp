@@ -50,25 +50,28 @@ inline std::vector<hostile_spec> hostile_specs() {
       {"a name that is a path", [](spec j) { j.name = "../../x"; }},
       {"a name with a NUL", [](spec j) { j.name = std::string("a\0b", 3); }},
       {"a model's name of 1 KB", [](spec j) { j.model.name.assign(1000, 'm'); }},
-      {"an environment of 100 MB", [](spec j) { j.environment["A"].assign(100 << 20, 'x'); }},
+      {"an environment of 100 MB",
+       [](spec j) { j.program.environment["A"].assign(100 << 20, 'x'); }},
       {"2 MB in many variables",
        [](spec j) {
-         for (int i = 0; i < 40; ++i) j.environment["A" + std::to_string(i)].assign(50'000, 'x');
+         for (int i = 0; i < 40; ++i)
+           j.program.environment["A" + std::to_string(i)].assign(50'000, 'x');
        }},
-      {"a variable's name with =", [](spec j) { j.environment["A=B"] = "x"; }},
-      {"a variable without a name", [](spec j) { j.environment[""] = "x"; }},
-      {"a variable with a NUL", [](spec j) { j.environment["A"] = std::string("x\0y", 3); }},
+      {"a variable's name with =", [](spec j) { j.program.environment["A=B"] = "x"; }},
+      {"a variable without a name", [](spec j) { j.program.environment[""] = "x"; }},
+      {"a variable with a NUL",
+       [](spec j) { j.program.environment["A"] = std::string("x\0y", 3); }},
       {"a program without a name",
        [](spec j) {
-         j.command = {"", "x"};
+         j.program.command = {"", "x"};
        }},
       {"a word with a NUL",
        [](spec j) {
-         j.command = {"echo", std::string("a\0b", 3)};
+         j.program.command = {"echo", std::string("a\0b", 3)};
        }},
-      {"a million words", [](spec j) { j.command.assign(1'000'000, "x"); }},
-      {"a million keywords", [](spec j) { j.dataset_card.assign(1'000'000, "x"); }},
-      {"a directory of 1 MB", [](spec j) { j.working_directory.assign(1 << 20, '/'); }},
+      {"a million words", [](spec j) { j.program.command.assign(1'000'000, "x"); }},
+      {"a million keywords", [](spec j) { j.merging.dataset_card.assign(1'000'000, "x"); }},
+      {"a directory of 1 MB", [](spec j) { j.program.working_directory.assign(1 << 20, '/'); }},
       {"an unknown objective", [](spec j) { j.objective = "nicest"; }},
       // Sizes of the work.
       {"a batch of none", [](spec j) { j.global_batch = 0; }},
@@ -78,23 +81,30 @@ inline std::vector<hostile_spec> hostile_specs() {
       {"no micro-batches", [](spec j) { j.microbatches = 0; }},
       {"more micro-batches than sequences", [](spec j) { j.microbatches = 5; }},
       {"a priority beyond all", [](spec j) { j.priority = std::numeric_limits<int>::max(); }},
-      {"no GPUs", [](spec j) { j.gpus = 0; }},
-      {"4 thousand million GPUs", [](spec j) { j.gpus = huge; }},
-      {"a bound of no GPUs", [](spec j) { j.max_gpus = 0; }},
+      {"no GPUs", [](spec j) { j.request.gpus = 0; }},
+      {"4 thousand million GPUs", [](spec j) { j.request.gpus = huge; }},
+      {"a bound of no GPUs", [](spec j) { j.limits.max_gpus = 0; }},
       {"an exact number of GPUs without a program",
-       [](spec j) { j.command.clear(), j.exact_gpus = true; }},
+       [](spec j) { j.program.command.clear(), j.request.exact = true; }},
       {"an assumed model without a program",
-       [](spec j) { j.command.clear(), j.assumed_model = true; }},
+       [](spec j) { j.program.command.clear(), j.assumed.model = true; }},
       {"more GPUs than its bound",
-       [](spec j) { j.command = {"true"}, j.exact_gpus = true, j.gpus = 8, j.max_gpus = 4; }},
-      {"exactly no GPUs", [](spec j) { j.command = {"true"}, j.exact_gpus = true, j.gpus = 0; }},
+       [](spec j) {
+         j.program.command = {"true"}, j.request.exact = true, j.request.gpus = 8,
+         j.limits.max_gpus = 4;
+       }},
+      {"exactly no GPUs",
+       [](spec j) { j.program.command = {"true"}, j.request.exact = true, j.request.gpus = 0; }},
       {"exactly a million GPUs",
-       [](spec j) { j.command = {"true"}, j.exact_gpus = true, j.gpus = 1'000'000; }, false},
-      {"2^32 restarts", [](spec j) { j.max_restarts = huge; }},
-      {"a deadline that is no number", [](spec j) { j.deadline_s = nan; }},
-      {"a deadline in the past", [](spec j) { j.deadline_s = -1; }},
-      {"an endless slo", [](spec j) { j.slo_s = inf; }},
-      {"a budget of nothing", [](spec j) { j.budget = 0; }},
+       [](spec j) {
+         j.program.command = {"true"}, j.request.exact = true, j.request.gpus = 1'000'000;
+       },
+       false},
+      {"2^32 restarts", [](spec j) { j.limits.max_restarts = huge; }},
+      {"a deadline that is no number", [](spec j) { j.limits.deadline_s = nan; }},
+      {"a deadline in the past", [](spec j) { j.limits.deadline_s = -1; }},
+      {"an endless slo", [](spec j) { j.limits.slo_s = inf; }},
+      {"a budget of nothing", [](spec j) { j.limits.budget = 0; }},
       // Models.
       {"no layers", [](spec j) { j.model.layers = 0; }},
       {"4,000 layers", [](spec j) { j.model.layers = 4000; }},
@@ -131,7 +141,7 @@ inline std::vector<hostile_spec> hostile_specs() {
          j.model.operators = {{"a", 1, -1e12, 1}};
        }},
       // Trainings and pipelines.
-      {"training and a program", [](spec j) { train_it(j), j.command = {"x"}; }},
+      {"training and a program", [](spec j) { train_it(j), j.program.command = {"x"}; }},
       {"training a batch of none", [](spec j) { train_it(j), j.global_batch = 0; }},
       {"training without data", [](spec j) { train_it(j), j.train->device = "cpu"; }},
       {"an unknown device", [](spec j) { train_it(j), j.train->device = "abacus"; }},

@@ -25,8 +25,9 @@ namespace {
 
 job_spec job_of(std::size_t words, std::size_t bytes_a_word) {
   auto spec = harness::small_job("job");
-  spec.command = {"true"};
-  for (std::size_t i = 0; i < words; ++i) spec.command.push_back(std::string(bytes_a_word, 'y'));
+  spec.program.command = {"true"};
+  for (std::size_t i = 0; i < words; ++i)
+    spec.program.command.push_back(std::string(bytes_a_word, 'y'));
   return spec;
 }
 
@@ -126,7 +127,7 @@ TEST_CASE("a client that asks for page after page gets every job once", "[.long]
   constexpr std::size_t jobs = 4100;  // more than a page
   for (std::size_t i = 0; i < jobs; ++i) {
     auto spec = harness::small_job("job");
-    spec.command = {"true"};
+    spec.program.command = {"true"};
     c.say(a_client, a_client, controller_address, submit_job{++c.asked, spec});
   }
   std::size_t pages = 0;
@@ -228,7 +229,7 @@ TEST_CASE("what a job has printed is in the answers to its owner and operators a
   for (const auto who : {bob, root}) c.speak_for(who);
   c.all_report();
   auto spec = harness::small_job("job");
-  spec.command = {"train"};
+  spec.program.command = {"train"};
   const auto id = c.submit(spec);
   REQUIRE(id != 0);
   c.pass_round();
@@ -278,13 +279,13 @@ TEST_CASE("no policy stops or moves a running program without elastic") {
   const idle_index idle{*c};
   job_views running;
   auto spec = harness::small_job("job");
-  spec.command = {"true"};
+  spec.program.command = {"true"};
   running[1].id = 1;
   running[1].spec = std::make_shared<const job_spec>(spec);
   random_source random{1};
   const snapshot s{0, *c, idle, no_jobs, running};
   CHECK_THROWS_WITH(checked.decide(s, random), Catch::Contains("without `elastic:`"));
-  spec.elastic.emplace();
+  spec.program.elastic.emplace();
   running[1].spec = std::make_shared<const job_spec>(spec);
   CHECK(checked.decide(s, random).size() == 1);
 }

@@ -39,7 +39,7 @@ TEST_CASE("a job's file with any measured speeds and times is read back, and adm
     l.program = program_end{40, false, up_to(1e-15, 1e14), up_to(1e-12, 1e16), 40};
     add_attempt(r, spec, l, "A100-40GB", *l.revoked_s + up_to(1e-12, 1e14), 40);
     kept += r.costs.rates.size();
-    auto& e = *spec.elastic;
+    auto& e = *spec.program.elastic;
     e.rates = r.costs.rates;
     e.start_s = median_of(r.costs.starts_s);
     e.save_s = median_of(r.costs.saves_s);
@@ -47,7 +47,7 @@ TEST_CASE("a job's file with any measured speeds and times is read back, and adm
     const auto again = formats::load_job(where.write("again.yaml", text));
     INFO(text);
     REQUIRE(again);
-    CHECK(again->elastic == spec.elastic);
+    CHECK(again->program.elastic == spec.program.elastic);
     CHECK(admission::admit(*again));
   }
   CHECK(kept > 100);  // of steps that could be

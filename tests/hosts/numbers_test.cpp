@@ -36,8 +36,8 @@ const std::vector<double> no_steps{0, -1, 1e-12, 9e-7, 2e15, nan_value, infinite
 
 job_spec elastic_job() {
   auto spec = harness::small_job("job", 100, 8);
-  spec.command = {"train"};
-  spec.elastic.emplace();
+  spec.program.command = {"train"};
+  spec.program.elastic.emplace();
   return spec;
 }
 

@@ -58,7 +58,7 @@ TEST_CASE("with 10,000 queued jobs and 50 polling clients, a query takes under a
   job.model = *m;
   job.name = "waits";
   job.global_batch = 4;
-  job.command = {"sleep", "3600"};
+  job.program.command = {"sleep", "3600"};
 
   std::atomic<int> accepted{0};
   const runtime::stopwatch submitting;

@@ -98,7 +98,7 @@ TEST_CASE("every field of a job that serves a model has bounds") {
           {"", [](auto& j) { j.serve->threads = 2; }},
           {"serve: ttft_s: found 3601", [](auto& j) { j.serve->ttft_s = 3601; }},
           {"serve: fallback", [](auto& j) { j.serve->bubbles = j.serve->fallback = false; }},
-          {"command: not for a job that serves", [](auto& j) { j.command = {"sh"}; }},
+          {"command: not for a job that serves", [](auto& j) { j.program.command = {"sh"}; }},
           {"train: not for a job that serves", [](auto& j) { j.train.emplace(); }},
           {"slots: not for a job that serves",
            [](auto& j) {
@@ -109,19 +109,20 @@ TEST_CASE("every field of a job that serves a model has bounds") {
           {"iterations: not for a job that serves", [](auto& j) { j.iterations = 2; }},
           {"global_batch: not for a job that serves", [](auto& j) { j.global_batch = 2; }},
           {"microbatches: not for a job that serves", [](auto& j) { j.microbatches = 1; }},
-          {"slo_s: not for a job that serves", [](auto& j) { j.slo_s = 5; }},
-          {"deadline_s: not for a job that serves", [](auto& j) { j.deadline_s = 5; }},
-          {"budget: not for a job that serves", [](auto& j) { j.budget = 5; }},
-          {"environment: not for a job that serves", [](auto& j) { j.environment["A"] = "1"; }},
+          {"slo_s: not for a job that serves", [](auto& j) { j.limits.slo_s = 5; }},
+          {"deadline_s: not for a job that serves", [](auto& j) { j.limits.deadline_s = 5; }},
+          {"budget: not for a job that serves", [](auto& j) { j.limits.budget = 5; }},
+          {"environment: not for a job that serves",
+           [](auto& j) { j.program.environment["A"] = "1"; }},
           {"working_directory: not for a job that serves",
-           [](auto& j) { j.working_directory = "/"; }},
+           [](auto& j) { j.program.working_directory = "/"; }},
           {"memory_gb: not for a job that serves", [](auto& j) { j.memory.emplace(); }},
           {"kernels: not for a job that serves", [](auto& j) { j.kernels = "flash"; }},
           {"",
            [](auto& j) {
              j.priority = 7;
-             j.required_gpu_type = "A40";
-             j.max_gpus = 1;
+             j.limits.required_gpu_type = "A40";
+             j.limits.max_gpus = 1;
            }},
       });
 }

@@ -22,27 +22,27 @@ job_spec a_job(const std::string& name) {
   s.global_batch = 8;
   s.iterations = 1000;
   s.priority = -2;
-  s.max_restarts = 3;
-  s.required_gpu_type = s.gpu_type = "A100-40GB";
+  s.limits.max_restarts = 3;
+  s.limits.required_gpu_type = s.request.type = "A100-40GB";
   return s;
 }
 
 job_spec simulated() {
   auto s = a_job("simulated");
   s.microbatches = 4;
-  s.slo_s = 3600.5;
-  s.deadline_s = 7200.0;
-  s.budget = 12.25;
-  s.gpus = 4;
-  s.max_gpus = 8;
-  s.dataset_card = {"news", "english"};
-  s.merge = false;
+  s.limits.slo_s = 3600.5;
+  s.limits.deadline_s = 7200.0;
+  s.limits.budget = 12.25;
+  s.request.gpus = 4;
+  s.limits.max_gpus = 8;
+  s.merging.dataset_card = {"news", "english"};
+  s.merging.allowed = false;
   s.objective = "cheapest";
   s.kernels = "flash";
   s.memory = memory_options{0, "adamw", "bf16", 2, "selective", 16, "attention", 1, true};
-  s.time_limit_s = 86400.0;
-  s.merged_as = merge_kind::adapters;
-  s.merge_across_owners = true;
+  s.limits.time_limit_s = 86400.0;
+  s.merging.kind = merge_kind::adapters;
+  s.merging.across_owners = true;
   return s;
 }
 
@@ -57,27 +57,27 @@ job_spec pipelines() {
 
 job_spec program() {
   auto s = a_job("program");
-  s.command = {"python3", "train.py", "--seed", "1"};
-  s.environment = {{"SEED", "1"}, {"MODE", "fast"}};
-  s.working_directory = "/home/user";
-  s.gpus = 6;
-  s.exact_gpus = true;
-  s.assumed_model = true;
-  s.grace_s = 45.0;
-  s.rank_wait_s = 90.0;
-  s.across_datacenters = true;
-  s.unequal = true;
-  s.retries = retry_rule{2, 5, 60, {end_word::exit, end_word::signal}, {2, 3}};
-  s.assumed_iterations = false;
-  s.assumed_batch = true;
+  s.program.command = {"python3", "train.py", "--seed", "1"};
+  s.program.environment = {{"SEED", "1"}, {"MODE", "fast"}};
+  s.program.working_directory = "/home/user";
+  s.request.gpus = 6;
+  s.request.exact = true;
+  s.assumed.model = true;
+  s.program.grace_s = 45.0;
+  s.program.rank_wait_s = 90.0;
+  s.request.across_datacenters = true;
+  s.request.unequal = true;
+  s.program.retries = retry_rule{2, 5, 60, {end_word::exit, end_word::signal}, {2, 3}};
+  s.assumed.iterations = false;
+  s.assumed.batch = true;
   return s;
 }
 
 job_spec elastic_program() {
   auto s = a_job("elastic");
-  s.command = {"python3", "-m", "troupe.run", "train.py"};
-  s.elastic = elastic{false, 2, 8,    true, {"A100-40GB", "T4"}, true,
-                      300,   4, 12.5, 3.5,  {{"T4", 4, 2, 31.5}}};
+  s.program.command = {"python3", "-m", "troupe.run", "train.py"};
+  s.program.elastic = elastic{false, 2, 8,    true, {"A100-40GB", "T4"}, true,
+                              300,   4, 12.5, 3.5,  {{"T4", 4, 2, 31.5}}};
   return s;
 }
 
@@ -142,7 +142,7 @@ job_kept kept() {
   k.spec = elastic_program();
   k.state = job_state::running;
   k.submitted_s = 1, k.started_s = 2, k.ended_s = 3;
-  k.attempts = 4, k.out_of_memory = 2, k.memory_factor = 1.5, k.bytes_floor = 20e9;
+  k.attempts = 4, k.history = {2, 1.5, 20e9, 4, 40e9, true};
   k.iterations_done = 70, k.lease = 5, k.how = a_plan(), k.where = {{1, 2}, {4, 2}};
   k.predicted_bytes = 30e9, k.peak_bytes = 31e9;
   k.memory = {{a_plan(), 30e9, 40e9, true}};
@@ -156,12 +156,10 @@ job_kept kept() {
   k.tries = {{3, {1}, attempt_end{end_word::lost_node, 2, 3, 4, 1, 2, 137}}, {5, {1, 4}, {}}};
   k.suspended = true;
   k.suspensions = {11, 12};
-  k.tried_gpus = 4, k.tried_bytes = 40e9;
   k.failed_rank = 1;
   k.ran_s = 500;
   k.members = job_union{merge_kind::adapters, {2, 3}, {{100, 4}, {50, 8}}};
   k.in = 6;
-  k.alone = true;
   k.elastic =
       elastic_record{{{10, 11}, {2, 3}, {{"T4", 4, 2, 31.5}}}, 4, 2, 1, "T4", 2, 30, 90, 15};
   k.word = end_word::lost_node;
@@ -254,30 +252,6 @@ std::vector<std::pair<std::string, journal_entry>> entries_of_third_format() {
   all.emplace_back("member_ended", member_ended{2, 25, lease_outcome::cancelled, 10, "cancelled",
                                                 end_word::cancelled});
   all.emplace_back("program_saved", program_saved{5, 35});
-  return all;
-}
-
-std::vector<std::pair<std::string, message>> messages_of_third_format() {
-  std::vector<std::pair<std::string, message>> all;
-  all.emplace_back("hello", hello{"client", 0});
-  for (auto& spec : jobs_of_third_format()) {
-    const auto name = "submit_job " + spec.name;
-    all.emplace_back(name, submit_job{17, std::move(spec)});
-  }
-  query_reply reply;
-  reply.request = 17, reply.policy = "troupe", reply.now_s = 30.5;
-  reply.jobs = {status()};
-  reply.spec = program();
-  all.emplace_back("query_reply", reply);
-  node_orders orders;
-  orders.epoch = 2, orders.sequence = 3, orders.incarnation = 7, orders.journal = 77;
-  orders.work.emplace_back();
-  auto& w = orders.work.front();
-  w.lease = 5, w.job = 5, w.incarnation = 7, w.devices = {0, 1};
-  w.iterations = 930, w.iteration_s = 0.25, w.start_s = 30;
-  w.train = train_order{0, layers(), a_plan(), granted().parts, 70, 75, 0.25, 1, {}};
-  w.serve = decoder().serve;
-  all.emplace_back("node_orders", orders);
   return all;
 }
 

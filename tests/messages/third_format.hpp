@@ -5,11 +5,10 @@
 #include <vector>
 
 #include "messages/wire/journal.hpp"
-#include "messages/wire/message.hpp"
 
-// The contents of recorded/journal_3.txt and recorded/wire_3.txt, line by line: entries of a
-// journal of version 3 and frames of protocol version 3, of every kind of work and with all keys of
-// a job. Commit 84136893 wrote them; a later format cannot write them again.
+// The contents of recorded/journal_3.txt, line by line: entries of a journal of version 3, of every
+// kind of work and with all keys of a job. Commit 84136893 wrote them; a later format cannot write
+// them again.
 
 namespace troupe::testing {
 
@@ -18,6 +17,5 @@ std::vector<job_spec> jobs_of_third_format();
 
 /// Each with a name.
 std::vector<std::pair<std::string, journal_entry>> entries_of_third_format();
-std::vector<std::pair<std::string, message>> messages_of_third_format();
 
 }  // namespace troupe::testing

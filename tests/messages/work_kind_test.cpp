@@ -12,7 +12,7 @@ job_spec of_kind(work_kind k) {
   for (auto& spec : testing::jobs_of_third_format())
     if (kind_of(spec) == k) return spec;
   auto program = of_kind(work_kind::program);
-  program.command = {std::string{replayed_word}};
+  program.program.command = {std::string{replayed_word}};
   return program;
 }
 
@@ -26,7 +26,7 @@ TEST_CASE("a job's keys give the kind of its work") {
   CHECK(kind_of(of_kind(work_kind::replayed)) == work_kind::replayed);
   // Estimates describe a program with a training's options.
   auto described = of_kind(work_kind::training);
-  described.command = {"described"};
+  described.program.command = {"described"};
   CHECK(kind_of(described) == work_kind::program);
   CHECK(facts_of(described).pipelines);
 }
@@ -71,15 +71,15 @@ TEST_CASE("a job's own options change the facts of its kind") {
   CHECK_FALSE(facts_of(program).has_known_length);
   program.memory.emplace().gb = 30;
   CHECK(facts_of(program).has_known_memory);
-  program.exact_gpus = program.assumed_model = false;
+  program.request.exact = program.assumed.model = false;
   CHECK_FALSE(facts_of(program).exact_gpus);
   CHECK_FALSE(facts_of(program).resizable);
 
   auto elastic = of_kind(work_kind::elastic_program);
-  elastic.exact_gpus = true;
+  elastic.request.exact = true;
   CHECK_FALSE(facts_of(elastic).exact_gpus);
   CHECK(facts_of(elastic).resizable);
-  elastic.elastic->same_gpus = true;
+  elastic.program.elastic->same_gpus = true;
   CHECK(facts_of(elastic).exact_gpus);
   CHECK_FALSE(facts_of(elastic).resizable);
 }

@@ -19,18 +19,18 @@ inline job_spec some_job(random_source& r, const cluster& c) {
     if (r.chance(0.5)) job.pipeline.stages = 1 + std::uint32_t(r.below(4));
     if (r.chance(0.3)) job.pipeline.data_parallel = 1U << r.below(2);
     if (job.slots && job.pipeline.stages == 0) job.pipeline.stages = 2;
-    if (r.chance(0.1)) job.deadline_s = 100 * r.uniform();
-    if (r.chance(0.1)) job.budget = r.uniform();
+    if (r.chance(0.1)) job.limits.deadline_s = 100 * r.uniform();
+    if (r.chance(0.1)) job.limits.budget = r.uniform();
     return job;
   }
   auto job = variety::some_program(r, c);
-  if (r.chance(0.15)) job.command = {"train"};
-  if (r.chance(0.2)) job.deadline_s = 3600 * 1000 * r.uniform();
+  if (r.chance(0.15)) job.program.command = {"train"};
+  if (r.chance(0.2)) job.limits.deadline_s = 3600 * 1000 * r.uniform();
   if (r.chance(0.1)) {  // a small model, since its pipelines are searched
     job.model = sample::gpt("few", 512, 3, 8, 512, 16'000);
     job.memory.reset();
-    job.slo_s = 3600 * 100 * r.uniform();
-    if (r.chance(0.5)) job.budget = 1000 * r.uniform();
+    job.limits.slo_s = 3600 * 100 * r.uniform();
+    if (r.chance(0.5)) job.limits.budget = 1000 * r.uniform();
   }
   return job;
 }

@@ -40,10 +40,10 @@ std::string plan_text(const placed_plan& p) {
 /// A limit near what the job takes anyway.
 void limit_nearby(random_source& r, job_spec& job, double run_s, double cost) {
   const auto near = [&](double x) { return x * (0.8 + r.uniform()); };
-  if (r.chance(0.4)) job.slo_s = near(run_s);
-  if (r.chance(0.3)) job.deadline_s = near(run_s);
-  if (r.chance(0.4)) job.budget = near(cost);
-  if (r.chance(0.2)) job.max_gpus = 1 + std::uint32_t(r.below(5));
+  if (r.chance(0.4)) job.limits.slo_s = near(run_s);
+  if (r.chance(0.3)) job.limits.deadline_s = near(run_s);
+  if (r.chance(0.4)) job.limits.budget = near(cost);
+  if (r.chance(0.2)) job.limits.max_gpus = 1 + std::uint32_t(r.below(5));
 }
 
 }  // namespace
@@ -108,7 +108,7 @@ TEST_CASE("datacenters are selected, and trainings placed and moved, as recorded
     if (r.chance(0.4)) job.pipeline.data_parallel = 1U << r.below(3);
     if (r.chance(0.2)) job.pipeline.stages_per_datacenter = 2;
     if (r.chance(0.2)) job.pipeline.tensor_parallel = 2;
-    if (r.chance(0.15)) job.max_gpus = 2 + std::uint32_t(r.below(6));
+    if (r.chance(0.15)) job.limits.max_gpus = 2 + std::uint32_t(r.below(6));
     selection_options o;
     o.batch = r.chance(0.5) ? batch_rule::each : batch_rule::whole;
     if (r.chance(0.3)) o.cell = 1 + std::uint32_t(r.below(3));

@@ -75,7 +75,7 @@ inline job_spec job(const model& m, std::uint32_t batch, std::uint32_t gpus = 1)
   j.model = m;
   j.global_batch = batch;
   j.iterations = 1000;
-  j.gpus = gpus;
+  j.request.gpus = gpus;
   return j;
 }
 

@@ -131,9 +131,9 @@ inline job_spec some_program(random_source& r, const cluster& c) {
   job.priority = r.chance(0.2) ? 1 : 0;
   if (r.chance(0.3)) job.microbatches = 2;
   if (r.chance(0.3)) job.memory = some_memory(r);
-  if (r.chance(0.15)) job.gpu_type = c.gpus[r.below(c.gpus.size())].name;
-  if (r.chance(0.15)) job.required_gpu_type = c.gpus[r.below(c.gpus.size())].name;
-  if (r.chance(0.15)) job.max_gpus = 1U << r.below(4);
+  if (r.chance(0.15)) job.request.type = c.gpus[r.below(c.gpus.size())].name;
+  if (r.chance(0.15)) job.limits.required_gpu_type = c.gpus[r.below(c.gpus.size())].name;
+  if (r.chance(0.15)) job.limits.max_gpus = 1U << r.below(4);
   return job;
 }
 

@@ -116,7 +116,7 @@ class fixture {
     spec.model = *m;
     spec.name = name;
     spec.global_batch = 4;
-    spec.command = {"sh", "-c", script};
+    spec.program.command = {"sh", "-c", script};
     return spec;
   }
 

@@ -137,7 +137,7 @@ lending_cluster::lending_cluster(const std::function<void(job_spec&)>& change)
   auto decoder = formats::load_job(shipped("jobs/serve-scribe.yaml"));
   REQUIRE(decoder);
   for (const auto* gpu : {"L4", "A10"}) {
-    decoder->required_gpu_type = gpu;
+    decoder->limits.required_gpu_type = gpu;
     submit(*decoder);
   }
   REQUIRE(wait_until([](const query_reply& r) {

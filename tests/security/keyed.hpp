@@ -109,7 +109,7 @@ inline submit_job a_job() {
   s.spec.model.sequence = 512;
   s.spec.model.vocabulary = 30522;
   s.spec.global_batch = 4;
-  s.spec.command = {"true"};
+  s.spec.program.command = {"true"};
   return s;
 }
 

@@ -63,8 +63,8 @@ cluster with_a_card_apart() {
 submit_job honest_job() {
   auto s = a_job();
   s.spec.name = "honest";
-  s.spec.required_gpu_type = "A100-40GB";
-  s.spec.max_gpus = 1;
+  s.spec.limits.required_gpu_type = "A100-40GB";
+  s.spec.limits.max_gpus = 1;
   return s;
 }
 

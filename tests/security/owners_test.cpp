@@ -106,7 +106,7 @@ TEST_CASE("the arguments of a command are shown to its owner and to operators al
   controller_world w;
   auto alice = *w.client("alice"), bob = *w.client("bob"), root = *w.client("root");
   auto job = a_job();
-  job.spec.command = {"curl", "-H", "Authorization: secret"};
+  job.spec.program.command = {"curl", "-H", "Authorization: secret"};
   const auto alices = ask<submit_reply>(*alice, job).job;
   const auto bobs = ask<submit_reply>(*bob, job).job;
   REQUIRE(alices != 0);
@@ -138,14 +138,14 @@ TEST_CASE("a job description of more than a megabyte is refused with a sentence 
   controller_world w;
   auto alice = *w.client("alice");
   auto large = a_job();
-  large.spec.environment["SIZE"] = std::string(2 << 20, 'x');
+  large.spec.program.environment["SIZE"] = std::string(2 << 20, 'x');
   const auto reply = ask<submit_reply>(*alice, large);
   CHECK(reply.job == 0);
   CHECK(reply.why.text.find("the controller accepts 1048576") != std::string::npos);
   CHECK(ask<query_reply>(*alice, query_jobs{}).jobs.empty());
-  large.spec.environment.clear();
+  large.spec.program.environment.clear();
   for (char name = 'A'; name < 'A' + 16; ++name)
-    large.spec.environment[std::string(1, name)] = std::string(60'000, 'x');
+    large.spec.program.environment[std::string(1, name)] = std::string(60'000, 'x');
   CHECK(ask<submit_reply>(*alice, large).job == 1);
 }
 

@@ -94,7 +94,7 @@ std::vector<arrival> workload_of(random_source random) {
     }
     auto spec = harness::small_job(name, 50 + random.below(600), 1U << random.below(4));
     if (random.chance(0.3)) spec.model = harness::gpt2(24, 1024, 16);
-    spec.gpus = static_cast<std::uint32_t>(1 + random.below(4));
+    spec.request.gpus = static_cast<std::uint32_t>(1 + random.below(4));
     result.push_back({at_s, std::move(spec)});
   }
   return result;
@@ -109,9 +109,9 @@ std::vector<arrival> tuning_workload_of(random_source random) {
     // Adapters share the start alone, so that only short jobs are worth it.
     const auto iterations = random.chance(0.5) ? 20 + random.below(80) : 200 + random.below(400);
     auto spec = harness::small_job(fmt::format("job-{}", i), iterations, 64);
-    spec.dataset_card = {"letters", random.chance(0.8) ? "english" : "french"};
-    spec.merge = random.chance(0.8);
-    if (random.chance(0.5)) spec.merged_as = merge_kind::adapters;
+    spec.merging.dataset_card = {"letters", random.chance(0.8) ? "english" : "french"};
+    spec.merging.allowed = random.chance(0.8);
+    if (random.chance(0.5)) spec.merging.kind = merge_kind::adapters;
     const double group = static_cast<double>(random.below(groups));
     result.push_back({group * last_submission_s / groups, std::move(spec)});
   }
@@ -124,17 +124,18 @@ std::vector<arrival> program_workload_of(random_source random) {
   for (int i = 0; i < jobs_a_seed; ++i) {
     auto spec =
         harness::small_job(fmt::format("job-{}", i), 50 + random.below(600), 1U << random.below(4));
-    spec.gpus = static_cast<std::uint32_t>(1 + random.below(4));
-    if (random.chance(0.8)) spec.command = {"a-program"};
+    spec.request.gpus = static_cast<std::uint32_t>(1 + random.below(4));
+    if (random.chance(0.8)) spec.program.command = {"a-program"};
     if (facts_of(spec).has_processes && random.chance(0.75)) {
-      auto& e = spec.elastic.emplace();
+      auto& e = spec.program.elastic.emplace();
       e.same_gpus = random.chance(0.2);
       if (!e.same_gpus && random.chance(0.3))
-        spec.max_gpus = e.max_gpus = spec.gpus + static_cast<std::uint32_t>(random.below(3));
+        spec.limits.max_gpus = e.max_gpus =
+            spec.request.gpus + static_cast<std::uint32_t>(random.below(3));
       e.start_s = spread(random, 0.1, 20);
       e.save_s = spread(random, 0.01, 20);
       e.checkpoint_every_s = spread(random, 1, 60);
-      spec.grace_s = spread(random, 0.5, 30);
+      spec.program.grace_s = spread(random, 0.5, 30);
     }
     result.push_back({random.uniform() * last_submission_s, std::move(spec)});
   }

@@ -122,8 +122,8 @@ void oracle::on(const job_accepted& e) {
     const auto& j = jobs_[id];
     if (j.ended || j.in != 0 || j.members)
       fail("union {} has job {}, which does not wait", e.job, id);
-    if (!j.spec.merge) fail("union {} has job {}, whose user has not agreed", e.job, id);
-    if (j.spec.merged_as.value_or(merge_kind::shared) != e.members->kind)
+    if (!j.spec.merging.allowed) fail("union {} has job {}, whose user has not agreed", e.job, id);
+    if (j.spec.merging.kind.value_or(merge_kind::shared) != e.members->kind)
       fail("union {} has job {} of another kind", e.job, id);
   }
 }
@@ -226,7 +226,7 @@ void oracle::on(const lease_revoked& e) {
   if (!it->second.why || word == end_word::cancelled) it->second.why = word;
   const auto& j = jobs_.at(it->second.granted.job);
   if (e.why == lease_outcome::preempted && word != end_word::node_stopped &&
-      facts_of(j.spec).has_processes && !j.spec.elastic && !j.suspended)
+      facts_of(j.spec).has_processes && !j.spec.program.elastic && !j.suspended)
     fail("lease {} of program {} is revoked ({}), which nobody may stop", e.lease,
          it->second.granted.job, e.detail);
 }

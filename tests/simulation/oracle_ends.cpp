@@ -51,12 +51,12 @@ void oracle::check_counts(const actors::ledger& book) {
       fail("job {} has lost its node {} times in a row by its ends, and the ledger counts {}", id,
            j.losses, known->losses);
     const bool too_often = known->state == job_state::failed && known->word == end_word::lost_node;
-    if (too_often && j.losses <= j.spec.max_restarts)
+    if (too_often && j.losses <= j.spec.limits.max_restarts)
       fail("job {} has failed after {} losses in a row, and may have {}", id, j.losses,
-           j.spec.max_restarts);
-    if (j.losses > j.spec.max_restarts && !is_final(known->state))
+           j.spec.limits.max_restarts);
+    if (j.losses > j.spec.limits.max_restarts && !is_final(known->state))
       fail("job {} goes on after {} losses in a row, and may have {}", id, j.losses,
-           j.spec.max_restarts);
+           j.spec.limits.max_restarts);
   }
 }
 

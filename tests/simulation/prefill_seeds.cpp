@@ -43,7 +43,7 @@ job_spec training(std::uint64_t seed, double for_s) {
   constexpr double shortest_iteration_s = 0.25;
   auto job =
       harness::small_job("training", static_cast<std::uint64_t>(for_s / shortest_iteration_s), 8);
-  job.max_restarts = 1000;
+  job.limits.max_restarts = 1000;
   auto& t = job.train.emplace();
   t.device = "sim";
   t.schedule = "atlas-least-progress";

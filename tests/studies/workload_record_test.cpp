@@ -157,7 +157,7 @@ TEST_CASE("a policy's row has the cluster's throughput, its utilization and the 
   std::vector<arrival> workload;
   for (int i = 0; i < 3; ++i) {
     auto job = harness::small_job("job", 2000);
-    if (i > 0) job.deadline_s = i == 1 ? 1e6 : 1e9;
+    if (i > 0) job.limits.deadline_s = i == 1 ? 1e6 : 1e9;
     workload.push_back({100.0 * i, job});
   }
   const auto made = simulate(o, workload);

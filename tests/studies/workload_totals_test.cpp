@@ -148,7 +148,7 @@ TEST_CASE("a deadline is met by a job that has finished in time, up to the last 
   const auto took_s = run({job_of("plain", 50)}, by).average_jct_s;
   const auto met = [&](double deadline_s) {
     auto job = job_of("plain", 50);
-    job.deadline_s = deadline_s;
+    job.limits.deadline_s = deadline_s;
     const auto r = run({job, job_of("impossible", 50)}, by);
     CHECK(r.with_deadline == 1);
     check_totals(r);
@@ -159,7 +159,7 @@ TEST_CASE("a deadline is met by a job that has finished in time, up to the last 
   CHECK(met(took_s - 1) == 0);
   // A job that fails has not met its deadline, however soon it failed.
   auto job = job_of("impossible", 50);
-  job.deadline_s = 1e6;
+  job.limits.deadline_s = 1e6;
   const auto r = run({job}, by);
   CHECK(r.with_deadline == 1);
   CHECK(r.met_deadline == 0);

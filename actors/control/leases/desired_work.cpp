@@ -21,19 +21,19 @@ std::uint32_t part_on(const lease_record& l, node_index n) {
 }
 
 double grace_of(const cluster& c, const job_spec& program) {
-  return program.grace_s.value_or(program.elastic ? c.settings.preempt_grace_s
-                                                  : c.settings.grace_s);
+  return program.program.grace_s.value_or(program.program.elastic ? c.settings.preempt_grace_s
+                                                                  : c.settings.grace_s);
 }
 
 /// A journal entry, so only what the next attempt depends on.
 std::optional<program_end> end_of(const job_spec& spec, const std::optional<program_progress>& p) {
   if (!p) return {};
   program_end end{p->saved ? p->saved : p->resumed, p->finished, {}, {}, {}};
-  if (spec.elastic) {
+  if (spec.program.elastic) {
     if (p->step_s > 0) end.step_s = p->step_s;
   }
   // Nothing else has the number for a program that says its own last iteration.
-  if (spec.elastic || p->last) end.reached = p->iteration;
+  if (spec.program.elastic || p->last) end.reached = p->iteration;
   return end == program_end{} ? std::nullopt : std::optional{end};
 }
 
@@ -64,7 +64,7 @@ work_order work_of(const cluster& c, const ledger& book, const training_history&
   w.job = g.job;
   w.incarnation = g.parts[part].incarnation;
   w.devices = g.parts[part].devices;
-  w.command = spec.command;
+  w.command = spec.program.command;
   double iteration_s = g.iteration_s, start_s = g.start_s;
   const auto facts = facts_of(spec);
   if (facts.has_processes) {
@@ -73,19 +73,19 @@ work_order work_of(const cluster& c, const ledger& book, const training_history&
     w.environment.push_back(fmt::format("TROUPE_ITERATION={}", j.iterations_done));
     w.program = {grace_of(c, spec), j.iterations_done, {}};
     w.program->last = stated_iterations(spec);
-    if (spec.elastic) {
+    if (spec.program.elastic) {
       // Simulated programs take what their file says, whatever was measured.
       const auto truth = simulated_start(c, j, g);
       iteration_s = truth.iteration_s;
       start_s = truth.start_s.value_or(g.start_s);
-      w.program->save_s = spec.elastic->save_s.value_or(0);
-      const double own_s = spec.elastic->checkpoint_every_s;
+      w.program->save_s = spec.program.elastic->save_s.value_or(0);
+      const double own_s = spec.program.elastic->checkpoint_every_s;
       w.program->checkpoint_every_s = own_s > 0 ? own_s : c.settings.checkpoint_s;
     }
   }
   if (part == 0) w.port = g.port;
   w.after = g.after;
-  w.working_directory = spec.working_directory;
+  w.working_directory = spec.program.working_directory;
   // Iterations that earlier leases saved are not repeated.
   TROUPE_INVARIANT(done <= spec.iterations, "no work is ordered twice");
   w.iterations = spec.iterations - done;

@@ -448,8 +448,8 @@ void lease_manager::settle(job_id id) {
 
 void lease_manager::begin_rank_wait(const lease_record& l) {
   const auto& spec = *records_.book().job(l.granted.job)->spec;
-  if (facts_of(spec).has_processes && spec.rank_wait_s)
-    rank_waits_.try_emplace(l.granted.lease, records_.now() + *spec.rank_wait_s);
+  if (facts_of(spec).has_processes && spec.program.rank_wait_s)
+    rank_waits_.try_emplace(l.granted.lease, records_.now() + *spec.program.rank_wait_s);
 }
 
 /// A rank that hangs while the others have ended holds its GPUs for ever, and no exit status says
@@ -475,7 +475,7 @@ void lease_manager::end_rank_waits() {
     auto e = make_revocation(
         id, records_.wall(), end_word::rank_wait,
         fmt::format("{} was still running {:g} s (rank_wait_s) after {} had ended",
-                    rank_text(c, l, late), *book.job(l.granted.job)->spec->rank_wait_s,
+                    rank_text(c, l, late), *book.job(l.granted.job)->spec->program.rank_wait_s,
                     rank_text(c, l, first)));
     e.part = late;
     mark(rare_branch::rank_waited);

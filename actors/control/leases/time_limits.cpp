@@ -18,14 +18,14 @@ namespace {
 /// The job's own limit, or that of the cluster; a decoder runs until it is cancelled.
 std::optional<double> time_limit_s(const cluster& c, const job_spec& spec) {
   if (!facts_of(spec).has_end) return {};
-  return spec.time_limit_s ? spec.time_limit_s : c.settings.time_limit_s;
+  return spec.limits.time_limit_s ? spec.limits.time_limit_s : c.settings.time_limit_s;
 }
 
 }  // namespace
 
 void time_limits::remember_deadline(const job_record& j) {
-  if (j.spec->deadline_s && !is_final(j.state))
-    deadlines_.emplace(j.submitted_s + *j.spec->deadline_s, j.id);
+  if (j.spec->limits.deadline_s && !is_final(j.state))
+    deadlines_.emplace(j.submitted_s + *j.spec->limits.deadline_s, j.id);
 }
 
 void time_limits::remember_limit(const lease_record& l) {
@@ -57,10 +57,10 @@ void time_limits::end_overdue() {
     }
     const auto j = *known;
     const auto stated = stated_iterations(*j.spec);
-    TROUPE_INVARIANT(j.spec->deadline_s, "a deadline that is remembered is its job's");
+    TROUPE_INVARIANT(j.spec->limits.deadline_s, "a deadline that is remembered is its job's");
     const auto text =
         fmt::format("its deadline has passed: deadline_s is {:g}, {} after {}{} iterations",
-                    *j.spec->deadline_s, to_string(j.state), j.iterations_done,
+                    *j.spec->limits.deadline_s, to_string(j.state), j.iterations_done,
                     stated ? fmt::format(" of {}", *stated) : "");
     if (j.state == job_state::waiting) {
       records_.record(make_job_end(j.id, records_.wall(), end_word::deadline, text, j.word));

@@ -94,7 +94,7 @@ std::shared_ptr<const elastic_record> record_by_now(const ledger& book, const jo
 elastic_status elastic_status_of(const cluster& c, const ledger& book, const job_record& j,
                                  const job_progress* known) {
   const auto* lease = book.lease_of(j);
-  const auto& given = *j.spec->elastic;
+  const auto& given = *j.spec->program.elastic;
   elastic_status s;
   s.saved = j.iterations_done;
   s.start_s = given.start_s;

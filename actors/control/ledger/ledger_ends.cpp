@@ -274,11 +274,11 @@ std::string ledger::count_end(job_record& j, const lease_record& l, double at_s,
   if (is_repeated(j, l)) {
     const auto rule = *retry_rule_of(spec);
     // `elastic` by itself does not count an attempt that has saved.
-    if (saved && !spec.retries) return {};
+    if (saved && !spec.program.retries) return {};
     if (++j.retried > rule.attempts)
       return fmt::format("failed ({}) in {} attempt{} ({} {})", end_text(l.word, l.exit_code),
                          j.retried, j.retried == 1 ? "" : "s",
-                         spec.retries ? "retries" : "elastic.retries", rule.attempts);
+                         spec.program.retries ? "retries" : "elastic.retries", rule.attempts);
     if (rule.delay_s > 0) j.not_before_s = at_s + backoff_s(rule, j.retried, j.id);
     return {};
   }
@@ -286,7 +286,7 @@ std::string ledger::count_end(job_record& j, const lease_record& l, double at_s,
   const bool falls = work.restarts_after_failure && l.outcome == lease_outcome::failed;
   if (progress || !(by_node || falls)) return {};
   // The job itself may be what takes its nodes down.
-  if (++j.losses > spec.max_restarts)
+  if (++j.losses > spec.limits.max_restarts)
     return fmt::format("{} in {} consecutive attempts {} (max_restarts {})",
                        work.restarts_after_failure       ? "its decoder failed, or lost its node,"
                        : l.word == end_word::not_started ? "did not start, or lost its node,"
@@ -295,7 +295,7 @@ std::string ledger::count_end(job_record& j, const lease_record& l, double at_s,
                        work.restarts_after_failure
                            ? fmt::format("of less than {:g} s", work.proof_s)
                            : "without progress",
-                       spec.max_restarts);
+                       spec.limits.max_restarts);
   // Once may be bad luck: another program had the port by then.
   if (l.word == end_word::not_started && j.losses > 1)
     j.not_before_s = at_s + backoff_s(not_started_rule(), j.losses - 1, j.id);

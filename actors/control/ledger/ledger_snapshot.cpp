@@ -36,21 +36,10 @@ expected<std::vector<bool>> flags_of(const std::vector<std::uint32_t>& parts, st
 template <class Job>
 auto common_fields(Job& j) {
   return std::tie(j.request, j.state, j.submitted_s, j.started_s, j.ended_s, j.attempts,
-                  j.iterations_done, j.lease, j.how, j.where, j.predicted_bytes, j.peak_bytes,
-                  j.memory, j.detail, j.owner, j.losses, j.lost_parts, j.exit_code, j.suspended,
-                  j.suspensions, j.failed_rank, j.ran_s, j.members, j.in, j.elastic, j.word,
-                  j.not_before_s);
-}
-
-/// Those of a job's memory.
-template <class Job>
-auto memory_fields(Job& j) {
-  if constexpr (std::is_same_v<std::remove_const_t<Job>, job_record>) {
-    auto& h = j.history;
-    return std::tie(h.out_of_memory, h.factor, h.bytes_floor, h.tried_gpus, h.tried_bytes);
-  } else {
-    return std::tie(j.out_of_memory, j.memory_factor, j.bytes_floor, j.tried_gpus, j.tried_bytes);
-  }
+                  j.iterations_done, j.history, j.retried, j.lease, j.how, j.where,
+                  j.predicted_bytes, j.peak_bytes, j.memory, j.detail, j.owner, j.losses,
+                  j.lost_parts, j.exit_code, j.suspended, j.suspensions, j.failed_rank, j.ran_s,
+                  j.members, j.in, j.elastic, j.word, j.not_before_s);
 }
 
 /// The same of a lease.
@@ -67,9 +56,6 @@ job_kept kept(const job_record& j) {
   k.spec = *j.spec;
   k.tries = j.tries.all();
   k.lost_succeeded = indices_of(j.lost_succeeded);
-  memory_fields(k) = memory_fields(j);
-  if (j.history.alone) k.alone = true;
-  if (j.retried > 0) k.retried = j.retried;
   return k;
 }
 
@@ -81,9 +67,6 @@ job_record restored(const job_kept& k) {
   j.id = k.job;
   j.tries = shared_list{k.tries};
   j.spec = shared_value{k.spec};
-  memory_fields(j) = memory_fields(k);
-  j.history.alone = k.alone.value_or(false);
-  j.retried = k.retried.value_or(0);
   return j;
 }
 

@@ -15,8 +15,8 @@ namespace troupe::actors {
 std::optional<retry_rule> retry_rule_of(const job_spec& spec) {
   const auto work = facts_of(spec);
   if (work.restarts_after_failure) return {};  // max_restarts limits what a decoder does, too
-  if (spec.retries) return spec.retries;
-  if (work.elastic) return retry_rule{spec.elastic->retries, 0, 0, {}, {}};
+  if (spec.program.retries) return spec.program.retries;
+  if (work.elastic) return retry_rule{spec.program.elastic->retries, 0, 0, {}, {}};
   return {};
 }
 

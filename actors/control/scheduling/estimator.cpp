@@ -23,14 +23,15 @@ constexpr double time_limit_s = 5;  // of the plans of one job, where time is no
 /// a job.
 std::string key_of(job_spec spec, bool by_request) {
   spec.name.clear();
-  if (facts_of(spec).has_processes) spec.command = {"a program"};  // which one does not matter
-  spec.environment.clear();
-  spec.working_directory.clear();
-  spec.dataset_card.clear();
+  if (facts_of(spec).has_processes)
+    spec.program.command = {"a program"};  // which one does not matter
+  spec.program.environment.clear();
+  spec.program.working_directory.clear();
+  spec.merging.dataset_card.clear();
   spec.priority = 0;
-  if (!by_request && !facts_of(spec).exact_gpus) spec.gpus = 0, spec.gpu_type.clear();
+  if (!by_request && !facts_of(spec).exact_gpus) spec.request.gpus = 0, spec.request.type.clear();
   // Only with a deadline or budget do the plans depend on the amount of work.
-  if (!spec.deadline_s && !spec.budget && !spec.slo_s) spec.iterations = 0;
+  if (!spec.limits.deadline_s && !spec.limits.budget && !spec.limits.slo_s) spec.iterations = 0;
   const auto bytes = encode(journal_entry{job_accepted{0, 0, 0, std::move(spec), {}}});
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }

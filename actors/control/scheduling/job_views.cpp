@@ -62,7 +62,7 @@ planners::job_view view_of(const cluster& c, const job_record& j, const ledger& 
     v.followed = has_successor(book, *l);
     if (reported) v.reported = reported_progress_of(j, *reported);
   }
-  if (v.elastic || j.spec->elastic) {
+  if (v.elastic || j.spec->program.elastic) {
     const bool had = v.plans && !v.plans->empty();
     v.plans = planners::plans_of_elastic(c, v);
     if (had && v.plans->empty())

@@ -46,7 +46,7 @@ std::string obstacle(const cluster& c, const job_spec& job, const plan& how, nod
   const auto& gpu = c.gpu_of(n);
   if (!then.present[n]) return "had not reported, or was considered lost";
   if (!planners::allows(job, gpu))
-    return fmt::format("is not of type {} (gpu_type)", job.required_gpu_type);
+    return fmt::format("is not of type {} (gpu_type)", job.limits.required_gpu_type);
   if (!(gpu.memory_bytes() > how.bytes_per_gpu))
     return fmt::format("has {:g} GB per GPU, but the plan needs {:.2f}{}", gpu.memory_gb,
                        how.bytes_per_gpu / bytes_per_gb, guests_part(job));
@@ -230,8 +230,9 @@ std::string job_explainer::waiting_reason(const job_record& j) {
   const auto work = facts_of(*j.spec);
   if (!work.has_end) return "resources";  // it would go before all others
   const bool by_number = s_.policy.traits().starts_requested_number && !work.pipelines;
-  const auto wanted =
-      by_number ? std::min(j.spec->gpus, j.spec->max_gpus.value_or(j.spec->gpus)) : 0;
+  const auto wanted = by_number ? std::min(j.spec->request.gpus,
+                                           j.spec->limits.max_gpus.value_or(j.spec->request.gpus))
+                                : 0;
   const auto can_serve = [&](const planners::idle_index& idle) {
     return std::ranges::any_of(*made->plans, [&](const plan& p) {
       return p.gpus() >= wanted && p.bytes_per_gpu > j.history.bytes_floor &&
@@ -308,8 +309,8 @@ std::vector<std::string> job_explainer::guesses_of(const job_record& j) const {
   if (j.state != job_state::waiting || !made || !made->plans)
     return planners::guesses_of(s_.cluster, *j.spec, j.where);
   auto spec = *j.spec;
-  if (spec.elastic && j.elastic)
-    for (const auto& rate : j.elastic->costs.rates) spec.elastic->rates.push_back(rate);
+  if (spec.program.elastic && j.elastic)
+    for (const auto& rate : j.elastic->costs.rates) spec.program.elastic->rates.push_back(rate);
   return planners::guesses_of(s_.cluster, spec, *made->plans, {});
 }
 

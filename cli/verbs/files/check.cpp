@@ -121,7 +121,7 @@ std::string print_model(const model& m) {
 
 std::string work_of(const job_spec& j) {
   const auto facts = facts_of(j);
-  if (facts.has_processes) return "runs " + j.command.front();
+  if (facts.has_processes) return "runs " + j.program.command.front();
   if (!facts.has_model) return "a study of its pipeline, in slots";
   if (!facts.has_stages) return "simulated work";
   return j.train->program ? "a training of the layers in " + j.train->program->file
@@ -134,12 +134,12 @@ std::string print_job(const job_spec& j) {
                        j.serve->model.name,
                        j.serve->context > 0 ? j.serve->context : j.model.sequence, j.serve->kv_gb);
   std::string text = j.name + ": ";
-  if (!j.assumed_model) text += j.model.name + ", ";
-  if (const auto batch = stated_batch(j); batch && !j.assumed_model)
+  if (!j.assumed.model) text += j.model.name + ", ";
+  if (const auto batch = stated_batch(j); batch && !j.assumed.model)
     text += fmt::format("batch {}, ", *batch);
   if (facts_of(j).has_known_length) text += counted(j.iterations, "iteration") + ", ";
   text += work_of(j);
-  if (facts_of(j).exact_gpus) text += " on " + counted(j.gpus, "GPU");
+  if (facts_of(j).exact_gpus) text += " on " + counted(j.request.gpus, "GPU");
   return text;
 }
 
@@ -284,7 +284,7 @@ class check_verb final : public verb {
     if (const auto work = facts_of(*job); work.has_model && work.has_end) warn_of(job->model);
     // Read twice: without a catalogue first, so that a job's own mistakes are found beside a broken
     // one.
-    if (job->gpu_type.empty()) return job;
+    if (job->request.type.empty()) return job;
     const auto* catalogue = catalogue_of(file);
     return catalogue ? cli::load_job(file, *catalogue) : job;
   }

@@ -203,7 +203,7 @@ class jobs_verb final : public verb {
                              "file",
                              j.job, j.owner)});
     auto job = *reply->spec;
-    if (job.elastic && j.elastic) take_measured(*job.elastic, *j.elastic);
+    if (job.program.elastic && j.elastic) take_measured(*job.program.elastic, *j.elastic);
     const auto text = formats::job_text(job);
     out.document({{"job", j.job}, {"file", text}});
     out.text(text);

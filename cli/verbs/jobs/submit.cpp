@@ -134,7 +134,7 @@ class submit_verb final : public verb {
  private:
   /// That a program's GPUs are of several datacenters, as `explain` says it; empty: they are not.
   std::string spread_notice(job_id id, const job_spec& job) {
-    if (!facts_of(job).has_processes || job.gpus < 2) return {};
+    if (!facts_of(job).has_processes || job.request.gpus < 2) return {};
     const auto about = remote_.ask<explanation>(explain_job{0, id});
     if (!about) return {};
     const auto said = std::ranges::find_if(about->placement, [](const std::string& line) {
@@ -146,8 +146,8 @@ class submit_verb final : public verb {
   /// That a Python file will be one process a node, though each of its GPUs has a rank; empty: it
   /// has a launcher, or there is one GPU a node.
   std::string launcher_notice(job_id id, const job_spec& job) {
-    if (!facts_of(job).has_processes || job.elastic || job.gpus < 2) return {};
-    const auto file = python_file_of(job.command);
+    if (!facts_of(job).has_processes || job.program.elastic || job.request.gpus < 2) return {};
+    const auto file = python_file_of(job.program.command);
     if (file.empty()) return {};
     const auto now = remote_.ask<query_reply>(query_jobs{0, id});
     if (!now || std::ranges::none_of(now->nodes, [](const auto& n) { return n.gpus > 1; }))
@@ -155,7 +155,7 @@ class submit_verb final : public verb {
     return fmt::format(
         "the command is started once a node, with WORLD_SIZE={} in all; `torchrun {}` or `python3 "
         "-m troupe.run {}` starts a process for each GPU",
-        job.gpus, file, file);
+        job.request.gpus, file, file);
   }
 
   expected<std::vector<job_spec>> load(const output& out, std::vector<std::string>& notices) const {
@@ -188,9 +188,9 @@ class submit_verb final : public verb {
     // A relative directory is relative to the user's directory, not to the node's.
     for (auto& job : jobs) {
       if (!facts_of(job).has_processes) continue;
-      const auto whole = absolute_path(job.working_directory);
+      const auto whole = absolute_path(job.program.working_directory);
       if (!whole) return refuse(whole.error());
-      job.working_directory = std::filesystem::path{*whole}.lexically_normal();
+      job.program.working_directory = std::filesystem::path{*whole}.lexically_normal();
     }
     return jobs;
   }

@@ -90,7 +90,7 @@ class estimate_verb final : public verb {
   /// A job without `train:` is a program of somebody's, whether its file names a command or not:
   /// its stages send and wait as a program's do. Those of the built-in trainer compute meanwhile.
   static job_spec as_described(job_spec job, const job_spec& read) {
-    if (facts_of(read).simulated) job.command = {job.name};
+    if (facts_of(read).simulated) job.program.command = {job.name};
     return job;
   }
 

@@ -426,7 +426,7 @@ class plan_verb final : public verb {
             const answer& a) const {
     if (a.plans.empty() && a.where.empty()) return;  // the reason is the whole answer
     if (!facts_of(job).has_end) return show_decoder(out, c, job, a);
-    if (job.assumed_model)
+    if (job.assumed.model)
       out.line("{} on {} under {}", job.name, c.name, policy);
     else
       out.line("{} ({}, batch {}) on {} under {}", job.name, job.model.name, job.global_batch,

@@ -85,15 +85,16 @@ std::string cost_picture(const cluster& c, const job_spec& job,
                      {"split", planners::split_text(p.plan->how)},
                      {"meets", planners::within_limits(job, p.total_s, p.cost).has_value()}});
   // The stricter of both limits.
-  const bool timed = job.slo_s || job.deadline_s;
-  const double time_s = std::min(job.slo_s.value_or(1e300), job.deadline_s.value_or(1e300));
+  const bool timed = job.limits.slo_s || job.limits.deadline_s;
+  const double time_s =
+      std::min(job.limits.slo_s.value_or(1e300), job.limits.deadline_s.value_or(1e300));
   return web::report_page({{"kind", "cost"},
                            {"job", job.name},
                            {"cluster", c.name},
                            {"iterations", job.iterations},
                            {"limits",
                             {{"time_s", timed ? json(time_s) : json()},
-                             {"cost", job.budget ? json(*job.budget) : json()}}},
+                             {"cost", job.limits.budget ? json(*job.limits.budget) : json()}}},
                            {"plans", std::move(plans)}});
 }
 
@@ -140,7 +141,7 @@ int sweep_limits(const output& out, const provision_request& r, const std::vecto
   json sweep = json::array();
   table rows{{"SLO", "exact", "greedy", "sia", "whale", "hph", "GPUs of exact"}};
   for (const double slo_s : slos_s) {
-    job.slo_s = slo_s;
+    job.limits.slo_s = slo_s;
     json one{{"slo_s", slo_s}};
     std::vector<std::string> cells{duration_text(slo_s)};
     std::string gpus;

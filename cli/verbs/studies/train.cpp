@@ -346,7 +346,7 @@ class train_verb final : public verb {
     }
     auto prefills = start_prefills(**cluster, c, o.state, r.job, hosts.decoders);
     if (!prefills) return refuse(prefills.error());
-    if (r.job.required_gpu_type.empty()) r.job.required_gpu_type = hosts.gpu_type;
+    if (r.job.limits.required_gpu_type.empty()) r.job.limits.required_gpu_type = hosts.gpu_type;
     if (auto ok = on_the_cluster(r, out, prefills->get()); !ok) {
       if (stop_->arrived()) end_in_order(**cluster, r.job, out);
       return ok;

@@ -74,9 +74,9 @@ TEST_CASE(
     auto v = admission_cluster(name);
     v->world().run_until(5.0);
     auto program = harness::small_job("program");
-    program.command = {"train"};
-    program.exact_gpus = program.assumed_model = true;
-    program.gpus = 15;
+    program.program.command = {"train"};
+    program.request.exact = program.assumed.model = true;
+    program.request.gpus = 15;
     const auto no = submitted(*v, 1, program);
     CHECK(no.job == 0);
     CHECK(no.why.code == reason::kind::infeasible);
@@ -88,7 +88,7 @@ TEST_CASE(
     huge.model = harness::gpt2(100, 20'480, 64);
     huge.global_batch = 1;
     CHECK(submitted(*v, 2, huge).job == 0);
-    program.gpus = 4;
+    program.request.gpus = 4;
     CHECK(submitted(*v, 3, program).job != 0);
     std::size_t failed = 0;  // they are kept, and can be explained
     for (const auto& e : v->journal())
@@ -107,13 +107,13 @@ TEST_CASE("a job for GPUs of nodes that are absent is accepted, and says so") {
   v->world().crash(node_address(1));
   v->world().run_until(30.0);
   auto program = harness::small_job("program", 1'000'000);
-  program.command = {"train"};
-  program.exact_gpus = program.assumed_model = true;
-  program.gpus = 3;
-  program.required_gpu_type = program.gpu_type = "A100-40GB";
+  program.program.command = {"train"};
+  program.request.exact = program.assumed.model = true;
+  program.request.gpus = 3;
+  program.limits.required_gpu_type = program.request.type = "A100-40GB";
   const auto first = submitted(*v, 1, program).job;
   REQUIRE(first != 0);
-  program.gpus = 2;
+  program.request.gpus = 2;
   const auto second = submitted(*v, 2, program).job;
   REQUIRE(second != 0);
   v->world().run_until(40.0);
@@ -122,8 +122,8 @@ TEST_CASE("a job for GPUs of nodes that are absent is accepted, and says so") {
              Catch::StartsWith("needs 2 A100-40GB; 1 is idle, 2 on a-1, which is absent"));
   auto simulated = harness::small_job("simulated");
   simulated.model = harness::gpt2(48, 1600, 32);
-  simulated.gpu_type = simulated.required_gpu_type = "A100-40GB";
-  simulated.max_gpus = 2;
+  simulated.request.type = simulated.limits.required_gpu_type = "A100-40GB";
+  simulated.limits.max_gpus = 2;
   const auto third = submitted(*v, 3, simulated).job;
   REQUIRE(third != 0);
   v->world().run_until(45.0);
@@ -139,9 +139,9 @@ TEST_CASE("every program gets its number of GPUs in a running cluster, under eve
     std::map<job_id, std::uint32_t> asked;
     for (const std::uint32_t gpus : {4, 1, 3, 2}) {
       auto program = harness::small_job("program");
-      program.command = {"train"};
-      program.exact_gpus = program.assumed_model = true;
-      program.gpus = gpus;
+      program.program.command = {"train"};
+      program.request.exact = program.assumed.model = true;
+      program.request.gpus = gpus;
       asked[submitted(*v, ++request, program).job] = gpus;
     }
     v->world().run_until(800.0);
@@ -167,9 +167,9 @@ TEST_CASE("every policy obeys a job's limits on GPUs") {
     auto v = admission_cluster(name);
     v->world().run_until(5.0);
     auto job = harness::small_job("bounded", 1'000'000, 64);
-    job.gpus = 2;
-    job.max_gpus = 2;
-    job.gpu_type = job.required_gpu_type = "RTX2080Ti";
+    job.request.gpus = 2;
+    job.limits.max_gpus = 2;
+    job.request.type = job.limits.required_gpu_type = "RTX2080Ti";
     job.model = harness::gpt2(4, 256, 4);
     const auto id = submitted(*v, 1, job).job;
     auto training = job;
@@ -207,20 +207,20 @@ TEST_CASE("a job that can never run is refused with the figures, even while ever
   job.model = harness::gpt2(96, 12288, 96);
   CHECK(reason_of(101, job).ends_with("GB per GPU; the largest here has 48 GB"));
   job = harness::small_job("poor", 100);
-  job.budget = 1e-6;
+  job.limits.budget = 1e-6;
   CHECK(reason_of(102, job).starts_with("no plan stays within the budget of 1e-06; the cheapest"));
   job = harness::small_job("hasty", 100);
-  job.slo_s = 1e-3;
+  job.limits.slo_s = 1e-3;
   CHECK(reason_of(103, job).starts_with("no plan meets slo_s (0.001 s); the fastest takes"));
   harness::train_it(job);
   CHECK(reason_of(104, job).starts_with("no plan meets slo_s (0.001 s); the fastest takes"));
   job = harness::small_job("foreign", 100);
-  job.required_gpu_type = "H100";
+  job.limits.required_gpu_type = "H100";
   CHECK(troupe::test::has_facts(reason_of(105, job), {"H100", "gpu_type"}));
   job = harness::small_job("deep", 100);
   harness::train_it(job);
   job.pipeline.stages = 20;
-  job.max_gpus = 1;
+  job.limits.max_gpus = 1;
   job.pipeline.data_parallel = 4;
   job.model = harness::gpt2(96, 12288, 96);
   CHECK(reason_of(106, job).find("on the 14 GPUs") != std::string::npos);
@@ -230,7 +230,7 @@ TEST_CASE("a running job whose deadline passes is ended") {
   auto v = admission_cluster();
   v->world().run_until(5.0);
   auto job = harness::small_job("late", 500, 1);
-  job.deadline_s = 1;
+  job.limits.deadline_s = 1;
   // Planning refuses what takes longer than the deadline; a slow start is not in its figures.
   job.iterations = 1;
   const auto running = submitted(*v, 1, job).job;
@@ -256,7 +256,7 @@ TEST_CASE("a waiting job is ended when its deadline passes, and not before") {
     }
     v->world().run_until(20.0);
     auto job = harness::small_job("late", 10, 1);
-    job.deadline_s = 40;
+    job.limits.deadline_s = 40;
     const auto id = submitted(*v, 101, job).job;
     const double submitted_s = v->world().now_s();
     v->world().run_until(submitted_s + 10);

@@ -152,7 +152,7 @@ TEST_CASE("a program's progress is what its node has reported last of this lease
   asked_controller c;
   c.nodes_report();
   auto job = harness::small_job("j", 1000);
-  job.command = {"a program"};
+  job.program.command = {"a program"};
   c.submit(job);
   c.world.run_until(c.world.now_s() + 4);
   const auto n = c.ordered().first;
@@ -190,7 +190,7 @@ TEST_CASE("jobs that start together are explained with the GPUs that each found"
   asked_controller c;
   for (int i = 0; i < 3; ++i) {
     auto job = harness::small_job("j", 1'000'000, 1);
-    job.gpus = 1;
+    job.request.gpus = 1;
     c.submit(job);
   }
   c.nodes_report();

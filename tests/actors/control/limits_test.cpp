@@ -40,7 +40,7 @@ struct controller_with_ports : spoken_world {
   }
   void submit(std::uint64_t request) {
     auto job = harness::small_job("j", 1'000'000);
-    job.command = {"true"};
+    job.program.command = {"true"};
     say(first_client_address + 1, first_client_address + 1, controller_address,
         submit_job{request, job});
   }
@@ -86,7 +86,7 @@ TEST_CASE("a deadline comes when it is due, whatever the wall clock of the contr
     auto o = training_options();
     virtual_cluster v{o};
     auto job = harness::small_job("late", 20);
-    job.deadline_s = 300;
+    job.limits.deadline_s = 300;
     v.submit({{1, job}});
     v.world().run_until(1.5);
     REQUIRE(asked<suspend_reply>(v, suspend_job{0, 1, true}).done);  // it would end in time
@@ -106,7 +106,7 @@ TEST_CASE("a job that has run for its time limit fails, all its attempts togethe
   auto o = training_options();
   virtual_cluster v{o};
   auto job = harness::small_job("long", 1'000'000'000);
-  job.time_limit_s = 100;
+  job.limits.time_limit_s = 100;
   v.submit({{1, job}});
   v.world().run_until(61.0);
   REQUIRE(seen(v).state == job_state::running);

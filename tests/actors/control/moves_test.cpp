@@ -90,7 +90,7 @@ TEST_CASE("a training keeps its rows when its number of pipelines changes") {
 TEST_CASE("an impossible move is refused, and the job keeps running") {
   virtual_cluster v{training_options()};
   auto bounded = long_training();
-  bounded.max_gpus = 4;
+  bounded.limits.max_gpus = 4;
   v.submit({{1, bounded}, {3, harness::small_job("work", 100'000)}});
   v.world().run_until(30.0);
   const auto code = [&](const move_job& m) {

@@ -16,7 +16,7 @@ namespace {
 
 job_spec program(std::uint64_t iterations = 1000) {
   auto s = harness::small_job("program", iterations);
-  s.command = {"train"};
+  s.program.command = {"train"};
   return s;
 }
 
@@ -164,7 +164,7 @@ TEST_CASE("the first part that failed is known until the next attempt begins") {
   t.start();
   CHECK_FALSE(t.job().failed_rank);
   auto training = program();
-  training.command.clear();
+  training.program.command.clear();
   training.train.emplace();
   two_parts stages{training};
   stages.end(0, failed);
@@ -187,7 +187,7 @@ struct two_nodes : controller_by_hand {
     auto spec = program();
     spec.model = harness::gpt2(24, 2304, 16);
     spec.global_batch = 2;
-    spec.required_gpu_type = "A100-40GB";
+    spec.limits.required_gpu_type = "A100-40GB";
     if (change) change(spec);
     all_report();
     id = submit(spec);
@@ -318,7 +318,7 @@ TEST_CASE("a failed rank beside a lost node is a lost attempt") {
 }
 
 TEST_CASE("ranks that outlive one that ended are stopped after rank_wait_s, if the job says so") {
-  two_nodes t{[](job_spec& s) { s.rank_wait_s = 20; }};
+  two_nodes t{[](job_spec& s) { s.program.rank_wait_s = 20; }};
   t.part(1, part_report::state::succeeded);
   CHECK(t.seen().state == job_state::running);
   CHECK(t.seen().ended_ranks == std::vector<std::uint32_t>{1});
@@ -369,7 +369,7 @@ TEST_CASE("a requeued job is stopped once per request, and starts again") {
 }
 
 TEST_CASE("a program's own grace_s goes to its nodes, and the cluster's where it has none") {
-  two_nodes t{[](job_spec& s) { s.grace_s = 90; }};
+  two_nodes t{[](job_spec& s) { s.program.grace_s = 90; }};
   CHECK(t.order(0).program->grace_s == 90);
   CHECK(t.order(0).stop_within_s == 0);
   REQUIRE(t.suspend().done);

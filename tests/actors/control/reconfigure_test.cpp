@@ -1,5 +1,9 @@
 #include <algorithm>
+#include <initializer_list>
+#include <map>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include <catch2/catch.hpp>
 
@@ -57,7 +61,7 @@ job_status job(const query_reply& r, job_id id) {
 
 job_spec on(const std::string& type, std::string name, std::uint64_t iterations = long_work) {
   auto spec = harness::small_job(std::move(name), iterations, 1);
-  spec.gpu_type = spec.required_gpu_type = type;
+  spec.request.type = spec.limits.required_gpu_type = type;
   return spec;
 }
 
@@ -94,9 +98,9 @@ TEST_CASE("a node that is added gets work, and nothing else notices") {
   virtual_cluster v{o};
   const auto four = [](const std::string& type, std::string name) {
     auto spec = on(type, std::move(name));
-    spec.command = {"a program"};
-    spec.gpus = 4;
-    spec.exact_gpus = true;
+    spec.program.command = {"a program"};
+    spec.request.gpus = 4;
+    spec.request.exact = true;
     return spec;
   };
   v.submit({{1, four("A100-40GB", "stays")}, {2, four("A40", "fills")}, {5, four("", "waits")}});
@@ -331,60 +335,116 @@ TEST_CASE("a node that was removed and is added again gets work once its new pro
   CHECK(job(status_of(v), 1).attempts == 0);
 }
 
-TEST_CASE("a journal of the version before is opened; what ran on absent nodes is queued again") {
-  const auto from = test::source_dir() + "/tests/actors/control/first_journal/";
-  const test::scratch dir;
-  for (const char* name : {"journal.sqlite", "journal.sqlite.witness"})
-    std::filesystem::copy_file(from + name, dir.path(name));
-  const auto old = runtime::sqlite_journal::open(dir.path("journal.sqlite"));
-  if (!old) FAIL(old.error().text);
-  std::vector<journal_entry> entries;
-  REQUIRE((*old)->replay([&](const journal_entry& e) { entries.push_back(e); }));
-  auto c = std::make_shared<cluster>(*harness::small_cluster());
-  c->name = "two-nodes";
-  c->gpus = {{"A100-40GB", 40, 312, 19.5, 1555, 0.45, 3.67, ""},
-             {"T4", 16, 65, 8.1, 320, 0.45, 0.35, ""}};
-  c->datacenters = {{"here", ""}};
-  c->wan.clear();
-  c->nodes = {{"a", 0, 0, 4, {"x", 1, 1}, {"x", 1, 1}}, {"b", 0, 1, 4, {"x", 1, 1}, {"x", 1, 1}}};
-  auto o = options_of(c);
-  virtual_cluster v{o};
-  v.world().crash(node_address(0));
-  v.world().crash(node_address(1));
-  v.world().crash(controller_address);
-  auto& disk = *v.world().disk(controller_address);
-  disk.id = (*old)->id();
-  disk.rows.clear();
-  disk.first = 1;
-  disk.witnessed = 0;
-  auto copy = std::make_shared<runtime::memory_disk>(disk);
-  REQUIRE(runtime::memory_journal{copy}.append(entries));
-  disk = *copy;
-  v.world().restart(controller_address);
-  v.world().run_until(3);
-  auto r = status_of(v);
-  REQUIRE(r.jobs.size() == 7);
-  const auto is = [&](job_id id, const char* name, job_state s, const char* node) {
+namespace {
+
+/// A controller that opens a recorded journal of two nodes, a and b, of which none is there.
+struct opened_journal {
+  virtual_cluster v{options_of(two_nodes())};
+
+  explicit opened_journal(const std::string& folder) {
+    const auto from = test::source_dir() + "/tests/actors/control/" + folder + "/";
+    const test::scratch dir;
+    for (const char* name : {"journal.sqlite", "journal.sqlite.witness"})
+      std::filesystem::copy_file(from + name, dir.path(name));
+    const auto old = runtime::sqlite_journal::open(dir.path("journal.sqlite"));
+    if (!old) FAIL(old.error().text);
+    std::vector<journal_entry> entries;
+    REQUIRE((*old)->replay([&](const journal_entry& e) { entries.push_back(e); }));
+    v.world().crash(node_address(0));
+    v.world().crash(node_address(1));
+    v.world().crash(controller_address);
+    auto& disk = *v.world().disk(controller_address);
+    disk.id = (*old)->id();
+    disk.rows.clear();
+    disk.first = 1;
+    disk.witnessed = 0;
+    auto copy = std::make_shared<runtime::memory_disk>(disk);
+    REQUIRE(runtime::memory_journal{copy}.append(entries));
+    disk = *copy;
+    v.world().restart(controller_address);
+    v.world().run_until(3);
+  }
+
+  static std::shared_ptr<cluster> two_nodes() {
+    auto c = std::make_shared<cluster>(*harness::small_cluster());
+    c->name = "two-nodes";
+    c->gpus = {{"A100-40GB", 40, 312, 19.5, 1555, 0.45, 3.67, ""},
+               {"T4", 16, 65, 8.1, 320, 0.45, 0.35, ""}};
+    c->datacenters = {{"here", ""}};
+    c->wan.clear();
+    c->nodes = {{"a", 0, 0, 4, {"x", 1, 1}, {"x", 1, 1}}, {"b", 0, 1, 4, {"x", 1, 1}, {"x", 1, 1}}};
+    return c;
+  }
+
+  void is(job_id id, const char* name, job_state s, const char* node) {
     INFO("job " << id);
+    const auto r = status_of(v);
     CHECK(job(r, id).name == name);
     CHECK(job(r, id).state == s);
     CHECK(where(r, id) == node);
-  };
-  is(1, "ended", job_state::finished, "a");
-  is(2, "failed", job_state::failed, "a");
-  is(3, "on-a", job_state::running, "a");
-  is(4, "on-b", job_state::running, "b");
-  is(5, "held", job_state::waiting, "");
-  is(6, "train-two-stages", job_state::running, "b");
-  is(7, "serve-scribe", job_state::running, "b");
-  v.world().run_until(30);
-  r = status_of(v);
-  for (const job_id id : {3, 4, 6, 7}) {
-    CHECK(job(r, id).state == job_state::waiting);
-    CHECK(has_facts(job(r, id).detail, {"silent"}));
   }
-  CHECK(where(r, 1) == "a");
+  void queues_again(std::initializer_list<job_id> jobs) {
+    v.world().run_until(30);
+    const auto r = status_of(v);
+    for (const auto id : jobs) {
+      CHECK(job(r, id).state == job_state::waiting);
+      CHECK(has_facts(job(r, id).detail, {"silent"}));
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a journal of version 1 is opened; what ran on absent nodes is queued again") {
+  opened_journal j{"first_journal"};
+  REQUIRE(status_of(j.v).jobs.size() == 7);
+  j.is(1, "ended", job_state::finished, "a");
+  j.is(2, "failed", job_state::failed, "a");
+  j.is(3, "on-a", job_state::running, "a");
+  j.is(4, "on-b", job_state::running, "b");
+  j.is(5, "held", job_state::waiting, "");
+  j.is(6, "train-two-stages", job_state::running, "b");
+  j.is(7, "serve-scribe", job_state::running, "b");
+  j.queues_again({3, 4, 6, 7});
+  CHECK(where(status_of(j.v), 1) == "a");
   // The journal begins with the cluster now: another order of the file changes nothing.
-  REQUIRE(v.journal().size() > 1);
-  CHECK(std::holds_alternative<cluster_changed>(v.journal()[1]));
+  REQUIRE(j.v.journal().size() > 1);
+  CHECK(std::holds_alternative<cluster_changed>(j.v.journal()[1]));
+}
+
+TEST_CASE("a journal of version 3 is opened, with what its jobs' files say") {
+  opened_journal j{"third_journal"};
+  REQUIRE(status_of(j.v).jobs.size() == 7);
+  j.is(1, "ended", job_state::finished, "a");
+  j.is(2, "failed", job_state::failed, "b");
+  j.is(3, "runs", job_state::running, "a");
+  j.is(4, "elastic", job_state::running, "a");
+  j.is(5, "waits", job_state::running, "b");
+  j.is(6, "simulated", job_state::waiting, "");
+  j.is(7, "waiting", job_state::waiting, "");
+  const auto spec = [&](job_id id) {
+    query_jobs q{900 + id, id};
+    q.spec = true;
+    return *asked<query_reply>(j.v, q).spec;
+  };
+  CHECK(spec(1).program.environment == std::map<std::string, std::string>{{"A", "b"}});
+  CHECK(spec(1).program.working_directory == "/tmp");
+  REQUIRE(spec(2).program.retries);
+  CHECK(spec(2).program.retries->attempts == 1);
+  const auto runs = spec(3);
+  CHECK(runs.program.command == std::vector<std::string>{"sleep", "600"});
+  CHECK(runs.request.gpus == 2);
+  CHECK(runs.limits.required_gpu_type == "A100-40GB");
+  CHECK(runs.limits.time_limit_s == 3600.0);
+  CHECK(runs.limits.max_restarts == 2);
+  CHECK(runs.program.grace_s == 1.0);
+  CHECK(runs.priority == 3);
+  REQUIRE(spec(4).program.elastic);
+  CHECK(spec(4).program.elastic->max_gpus == 2);
+  CHECK(spec(4).assumed.model);
+  CHECK(spec(5).request.across_datacenters == true);
+  CHECK(spec(6).limits.deadline_s == 1e9);
+  CHECK(spec(6).merging.dataset_card == std::vector<std::string>{"news"});
+  CHECK(job(status_of(j.v), 7).waiting_reason == "suspended");
+  j.queues_again({3, 4, 5});
 }

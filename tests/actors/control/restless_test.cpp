@@ -149,7 +149,7 @@ TEST_CASE("a start that breaks a job's limit is refused, and other jobs still ru
   o.policy = std::make_shared<breaks_a_limit>();
   virtual_cluster v{o};
   auto limited = harness::small_job("limited", 10);
-  limited.max_gpus = 1;
+  limited.limits.max_gpus = 1;
   v.submit({{1, limited}, {2, harness::small_job("other", 10)}});
   v.world().run_until(200);
   const auto a = v.ask(query_jobs{1, 0});

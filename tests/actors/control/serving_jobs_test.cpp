@@ -15,7 +15,7 @@ namespace {
 job_spec decoder(std::uint32_t max_restarts = 2) {
   job_spec s;
   s.name = "decoder";
-  s.max_restarts = max_restarts;
+  s.limits.max_restarts = max_restarts;
   s.serve.emplace();
   s.serve->kv_gb = 2;
   s.serve->model = {"m", "/models/m", {}, harness::gpt2()};
@@ -190,7 +190,7 @@ TEST_CASE("decoders and programs share the GPUs, and a decoder waits until one i
   controller_by_hand t;
   t.all_report();
   auto small = decoder();
-  small.required_gpu_type = "A40";
+  small.limits.required_gpu_type = "A40";
   for (int i = 0; i < 4; ++i) REQUIRE(t.submit(small) != 0);
   const auto fifth = t.submit(small);
   t.pass_round();

@@ -77,7 +77,7 @@ TEST_CASE("a job whose nodes keep dying fails after its restarts, with a sentenc
   auto o = startup_options();
   virtual_cluster v{o};
   auto job = harness::small_job("poison", 100'000'000);
-  job.max_restarts = 2;
+  job.limits.max_restarts = 2;
   v.submit({{1, job}});
   for (int attempt = 0; attempt < 3; ++attempt) {
     v.world().run_until(v.world().now_s() + 15);
@@ -102,7 +102,7 @@ TEST_CASE("attempts with progress do not count against a job's restarts") {
   auto o = startup_options();
   virtual_cluster v{o};
   auto job = harness::small_job("steady", 100'000'000);
-  job.max_restarts = 1;
+  job.limits.max_restarts = 1;
   v.submit({{1, job}});
   for (int attempt = 0; attempt < 4; ++attempt) {
     v.world().run_until(v.world().now_s() + 100);  // longer than checkpoint_s

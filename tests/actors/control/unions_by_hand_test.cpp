@@ -50,7 +50,7 @@ struct merging final : planners::queue_policy {
 
 job_spec tuning(std::uint64_t iterations, std::vector<std::string> card = {"photo", "animals"}) {
   auto s = harness::small_job("tuning", iterations);
-  s.dataset_card = std::move(card);
+  s.merging.dataset_card = std::move(card);
   return s;
 }
 
@@ -71,8 +71,8 @@ struct merged_by_hand {
                     const std::array<address, 3>& by = {ann, ann, ann}) {
     for (std::size_t i = 0; i < 3; ++i) {
       auto s = tuning(100 * (i + 1));
-      if (policy->kind == merge_kind::adapters) s.merged_as = merge_kind::adapters;
-      s.merge_across_owners = across;
+      if (policy->kind == merge_kind::adapters) s.merging.kind = merge_kind::adapters;
+      s.merging.across_owners = across;
       REQUIRE(c.ask<submit_reply>(submit_job{++c.asked, s}, by[i]).job == i + 1);
     }
     c.pass_round();

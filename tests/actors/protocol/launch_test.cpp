@@ -17,7 +17,7 @@ TEST_CASE(
   c.nodes.push_back({"a", 0, 0, 4, {}, {}});
   c.nodes.push_back({"b", 0, 0, 4, {}, {}});
   job_spec spec;
-  spec.environment["DATA"] = "/data";
+  spec.program.environment["DATA"] = "/data";
   lease_granted lease;
   lease.lease = 5;
   lease.job = 3;

@@ -183,7 +183,7 @@ TEST_CASE("an out-of-memory exit moves the job to a larger plan and records the 
   virtual_cluster v{options("opportunistic")};
   auto big = small_job("too-big-for-one", 50, 8);
   big.model = harness::gpt2(24, 2048, 16);  // 1.3 B parameters
-  big.gpus = 1;
+  big.request.gpus = 1;
   big.microbatches = 1;  // otherwise it fits, one sample after the other
   v.submit({{1, big}});
   v.world().run_until(40'000.0);

@@ -89,7 +89,7 @@ submit_job a_program(const std::string& script) {
   s.spec.model.sequence = 512;
   s.spec.model.vocabulary = 30522;
   s.spec.global_batch = 4;
-  s.spec.command = {"sh", "-c", script};
+  s.spec.program.command = {"sh", "-c", script};
   return s;
 }
 

@@ -86,12 +86,12 @@ job_spec some_job(random_source& r, const std::string& name) {
   if (r.chance(0.4)) return some_training(r, name);
   auto job = harness::small_job(name, 50 + r.below(600), 1U << r.below(4));
   if (r.chance(0.3)) job.model = harness::gpt2(24, 1024, 16);
-  job.gpus = 1 + std::uint32_t(r.below(4));
+  job.request.gpus = 1 + std::uint32_t(r.below(4));
   job.priority = r.chance(0.2) ? 1 : 0;
-  if (r.chance(0.1)) job.max_gpus = 2;
-  if (r.chance(0.1)) job.required_gpu_type = "A40";
-  if (r.chance(0.1)) job.deadline_s = 600;
-  if (r.chance(0.1)) job.max_restarts = 1;
+  if (r.chance(0.1)) job.limits.max_gpus = 2;
+  if (r.chance(0.1)) job.limits.required_gpu_type = "A40";
+  if (r.chance(0.1)) job.limits.deadline_s = 600;
+  if (r.chance(0.1)) job.limits.max_restarts = 1;
   return job;
 }
 

@@ -38,7 +38,7 @@ cluster fast_links(std::uint32_t nodes) {
 job_spec some_work(std::uint32_t gpus, const std::string& type = {}) {
   auto j = sample::job(sample::gpt2_350m, 128, gpus);
   j.iterations = 100'000;
-  j.gpu_type = type;
+  j.request.type = type;
   return j;
 }
 
@@ -153,7 +153,7 @@ TEST_CASE(
   sample::add_nodes(c, sample::gpu("A", 40, 300), 2, 4);
   played_policy e{std::move(c), "elasticflow-ls"};
   auto small = some_work(2, "A");
-  small.max_gpus = 2;
+  small.limits.max_gpus = 2;
   for (job_id id = 1; id <= 4; ++id) e.s.add(id, small);
   e.settle();
   for (job_id id = 1; id <= 4; ++id) REQUIRE(e.gpus(id) == 2);
@@ -167,7 +167,7 @@ TEST_CASE(
     e.s.running.erase(id);
   }
   auto large = some_work(4, "A");
-  large.max_gpus = 4;
+  large.limits.max_gpus = 4;
   e.s.add(5, large);
   e.settle();
   CHECK(e.gpus(5) == 4);
@@ -182,12 +182,12 @@ TEST_CASE("elasticflow promises nobody the GPUs of a program of unknown length")
   cluster one;
   sample::add_nodes(one, sample::gpu("A", 40, 300), 1, 1);
   auto program = sample::job(sample::gpt2_small, 8, 1);
-  program.command = {"train"};
-  program.exact_gpus = true;
-  program.deadline_s = 50'000;
+  program.program.command = {"train"};
+  program.request.exact = true;
+  program.limits.deadline_s = 50'000;
   auto job = sample::job(sample::gpt2_small, 8, 1);
   job.iterations = 10;
-  job.deadline_s = 45'000;
+  job.limits.deadline_s = 45'000;
   for (const std::uint64_t iterations : {1, 1000}) {
     INFO(iterations);
     program.iterations = iterations;
@@ -207,14 +207,14 @@ TEST_CASE("elasticflow promises nobody the GPUs of a program of unknown length")
 TEST_CASE("elasticflow drops a job that cannot meet its deadline, and admits one that can") {
   played_policy e{two_kinds(1, 0), "elasticflow"};
   auto job = some_work(2, "A");
-  job.deadline_s = 1;
+  job.limits.deadline_s = 1;
   e.s.add(1, job).submitted_s = e.s.now_s;
   random_source r{1};
   const auto d = e.by->decide(e.s.view(), r);
   REQUIRE(d.size() == 1);
   CHECK(d[0].what == decision::kind::give_up);
   e.s.waiting.clear();
-  job.deadline_s = 1e9;
+  job.limits.deadline_s = 1e9;
   e.s.add(2, job).submitted_s = e.s.now_s;
   e.settle();
   CHECK(e.gpus(2) == 2);
@@ -282,7 +282,7 @@ TEST_CASE("with adaptive parallelism a policy's starts keep their GPUs, as pipel
   CHECK(adaptive->name() == "fcfs");
   scene s{two_kinds(4, 0)};
   auto large = sample::job(sample::gpt("gpt2-2.7b", 2560, 32, 32), 128, 4);
-  large.gpu_type = "A";
+  large.request.type = "A";
   s.add(1, large);
   random_source r{1};
   const auto a = plain->decide(s.view(), r), b = adaptive->decide(s.view(), r);

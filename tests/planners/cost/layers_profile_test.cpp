@@ -351,7 +351,7 @@ TEST_CASE("Crius' Cells have stages of whole layers, by their measured times") {
   auto job = program(m);
   job.pipeline = {};
   job.global_batch = 64;
-  job.gpus = 2;
+  job.request.gpus = 2;
   const auto cells = best_cells(c, pools_of(c, idle_index{c}), job);
   REQUIRE_FALSE(cells.empty());
   std::uint32_t deep = 0;

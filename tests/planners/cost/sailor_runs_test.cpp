@@ -72,7 +72,7 @@ std::vector<std::uint32_t> layers_of(const measured_run& r) {
 /// Nobody's trainer but a program's.
 job_spec job_of(const measured_run& r) {
   auto job = sample::job(model_of(r), r.batch);
-  job.command = {"a program"};
+  job.program.command = {"a program"};
   job.kernels = "eager";
   job.train.emplace().schedule = "megatron";
   job.train->device = "sim";

@@ -83,7 +83,7 @@ TEST_CASE("estimates of the Cells that Crius would choose are within 5 % on aver
       job.model = *m;
       job.global_batch = 512;
       job.iterations = 1;
-      job.gpus = job.max_gpus.emplace(gpus);
+      job.request.gpus = job.limits.max_gpus.emplace(gpus);
       job = as_scheduled(job);
       for (const auto& x : best_cells(*c, pools, job)) {
         const double played = played_s(*c, job, *x.tuned, pack(pools[x.pool], x.gpus), random);

@@ -333,11 +333,11 @@ TEST_CASE("the plans of the best Cells fit their GPUs, and their times are near 
 TEST_CASE("Cells are made for half, all and double the GPUs that a job requests") {
   auto job = sample::job(sample::gpt2_350m, 64, 4);
   CHECK(cell_counts(job) == std::vector<std::uint32_t>{2, 4, 8});
-  job.gpus = 1;
+  job.request.gpus = 1;
   CHECK(cell_counts(job) == std::vector<std::uint32_t>{1, 2});
-  job.max_gpus = 1;
+  job.limits.max_gpus = 1;
   CHECK(cell_counts(job) == std::vector<std::uint32_t>{1});
-  job.max_gpus.reset();
+  job.limits.max_gpus.reset();
   job.pipeline.stages = 2;
   job.pipeline.data_parallel = 2;
   CHECK(cell_counts(job) == std::vector<std::uint32_t>{2, 4, 8});

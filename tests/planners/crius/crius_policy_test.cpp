@@ -122,7 +122,7 @@ TEST_CASE("without adaptivity the GPU count is fixed, without heterogeneity the 
 
   played_policy nh{fast_and_slow(4, 4), "crius-nh"};
   auto job = work(4);
-  job.gpu_type = "B";
+  job.request.type = "B";
   nh.s.add(1, job);
   nh.settle();
   REQUIRE(nh.gpus(1) == 8);
@@ -142,8 +142,8 @@ TEST_CASE("a running job moves to another type for a job that can only use its t
   p.settle();
   REQUIRE(p.s.cluster.gpu_of(p.s.running.at(1).where[0].node).name == "A");
   auto picky = work(4);
-  picky.required_gpu_type = "A";
-  picky.max_gpus = 4;
+  picky.limits.required_gpu_type = "A";
+  picky.limits.max_gpus = 4;
   p.s.now_s += 1000;
   p.s.add(2, picky);
   p.settle();
@@ -160,8 +160,8 @@ TEST_CASE("jobs that started while a large earlier job waited are suspended for 
   fixed.global_batch = 16;
   auto small = work(1);
   small.global_batch = 4;
-  small.max_gpus = 1;
-  small.command = {"sleep"};  // a program, which is not changed
+  small.limits.max_gpus = 1;
+  small.program.command = {"sleep"};  // a program, which is not changed
   p.s.add(1, small);
   p.settle();
   REQUIRE(p.gpus(1) == 1);
@@ -170,7 +170,7 @@ TEST_CASE("jobs that started while a large earlier job waited are suspended for 
   REQUIRE(p.gpus(2) == 0);
   CHECK(scene_of_policies::why_of(*p.by, p.s, 2)
             .text.starts_with("its smallest Cell needs 4 GPUs of one type; 3 are idle"));
-  small.command.clear();
+  small.program.command.clear();
   for (job_id id = 3; id <= 5; ++id) {
     p.s.now_s += 10;
     p.s.add(id, small).submitted_s = p.s.now_s;
@@ -203,14 +203,14 @@ TEST_CASE(
   const double fastest_s =
       job.global_batch / probe.s.running.at(1).how.samples_per_s * job.iterations;
 
-  job.deadline_s = 0.9 * fastest_s;
+  job.limits.deadline_s = 0.9 * fastest_s;
   p.s.add(1, job).submitted_s = p.s.now_s;
   auto d = p.decide();
   REQUIRE(d.size() == 1);
   CHECK(d[0].what == decision::kind::give_up);
   p.s.waiting.clear();
 
-  job.deadline_s = 1.1 * fastest_s;  // on all GPUs alone
+  job.limits.deadline_s = 1.1 * fastest_s;  // on all GPUs alone
   p.s.add(2, job).submitted_s = p.s.now_s;
   p.settle();
   REQUIRE(p.gpus(2) == 8);
@@ -236,7 +236,7 @@ TEST_CASE("programs, and trainings without checkpoints, are not moved") {
     if (train)
       job.train.emplace().device = "cuda";
     else
-      job.command = {"train.py"}, job.global_batch = 16;
+      job.program.command = {"train.py"}, job.global_batch = 16;
     p.s.add(1, job);
     p.settle();
     const auto before = p.gpus(1);

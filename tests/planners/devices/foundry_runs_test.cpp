@@ -134,8 +134,8 @@ TEST_CASE("a speed that nobody measured is called a guess until somebody has") {
   timed.train.emplace().costs.resize(1);
   CHECK_FALSE(planners::rests_on_guess(timed, type_of("L4")));
   auto program = job;
-  program.command = {"train"};
-  program.elastic.emplace().rates = {{"L4", 1, 0, 5}};
+  program.program.command = {"train"};
+  program.program.elastic.emplace().rates = {{"L4", 1, 0, 5}};
   CHECK_FALSE(planners::rests_on_guess(program, type_of("L4")));
   CHECK(planners::rests_on_guess(program, type_of("A40")));
   auto whole = type_of("L4");

@@ -198,7 +198,7 @@ cluster l40s_node(const troupe::link& inside) {
 job_spec gpt2_xl() {
   auto job = sample::job(sample::gpt("gpt2-1.5b", 1600, 48, 25), 64);
   job.name = "xl";
-  job.command = {"train"};
+  job.program.command = {"train"};
   job.kernels = "flash";
   job.iterations = 1000;
   auto& m = job.memory.emplace();

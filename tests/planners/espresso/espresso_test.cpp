@@ -55,10 +55,11 @@ TEST_CASE(
     instance x{random, static_cast<std::uint32_t>(2 + random.below(5))};
     const all_plans every{x};
     if (every.fastest_s < never && random.chance(0.8))
-      x.job.slo_s = every.fastest_s * (0.9 + 1.5 * random.uniform());
+      x.job.limits.slo_s = every.fastest_s * (0.9 + 1.5 * random.uniform());
     if (every.fastest_s < never && random.chance(0.2))
-      x.job.budget = every.cheapest(never, never) * (0.9 + 0.5 * random.uniform());
-    const double known = every.cheapest(x.job.slo_s.value_or(never), x.job.budget.value_or(never));
+      x.job.limits.budget = every.cheapest(never, never) * (0.9 + 0.5 * random.uniform());
+    const double known =
+        every.cheapest(x.job.limits.slo_s.value_or(never), x.job.limits.budget.value_or(never));
     const idle_index idle{x.c};
     planning_budget budget{1'000'000'000};
     const auto found = cheapest_plan(x.c, idle, x.job, budget, closed_form);
@@ -116,8 +117,8 @@ TEST_CASE("a plan's cost is that of its simulated schedule, which keeps its limi
     });
     if (every.plans.empty()) continue;
     every.fastest_s = std::ranges::min(every.plans).first;
-    if (random.chance(0.8)) x.job.slo_s = every.fastest_s * (0.95 + 1.5 * random.uniform());
-    const double known = every.cheapest(x.job.slo_s.value_or(never), never);
+    if (random.chance(0.8)) x.job.limits.slo_s = every.fastest_s * (0.95 + 1.5 * random.uniform());
+    const double known = every.cheapest(x.job.limits.slo_s.value_or(never), never);
     const idle_index idle{x.c};
     planning_budget budget{1'000'000'000};
     const auto found = cheapest_plan(x.c, idle, x.job, budget);
@@ -144,7 +145,7 @@ TEST_CASE("a plan's cost is that of its simulated schedule, which keeps its limi
     const double s =
         evaluate(x.c, job, found.plan->how, found.plan->where, fidelity::simulated)->iteration_s;
     REQUIRE(found.iteration_s == Approx(std::max(s, found.closed_form_s)).epsilon(1e-9));
-    REQUIRE(found.total_s <= x.job.slo_s.value_or(never));
+    REQUIRE(found.total_s <= x.job.limits.slo_s.value_or(never));
     REQUIRE(found.bound <= known * (1 + 1e-6));
     REQUIRE(known <= found.cost * (1 + 1e-6));
     longer += found.iteration_s > found.closed_form_s * 1.001;
@@ -231,7 +232,7 @@ TEST_CASE("the Pareto front has the cheapest plan for every time, within its ste
   for (int i = 0; i < 120; ++i) {
     CAPTURE(i);
     instance x{random, static_cast<std::uint32_t>(2 + random.below(5))};
-    x.job.slo_s = 1e-3;  // not applied
+    x.job.limits.slo_s = 1e-3;  // not applied
     const all_plans every{x};
     const idle_index idle{x.c};
     planning_budget budget{1'000'000'000};
@@ -369,7 +370,7 @@ TEST_CASE("for a tight SLO on 1,000 GPUs the search reaches a gap of 5 % within 
   planning_budget budget{150'000'000};
   const auto found = cheapest_plan(c, idle_index{c}, job, budget);
   REQUIRE(found.plan);
-  CHECK(found.total_s <= *job.slo_s);
+  CHECK(found.total_s <= *job.limits.slo_s);
   CHECK(found.cost < 0.716);
   CHECK(found.gap() <= 0.05);
 }

@@ -87,7 +87,7 @@ TEST_CASE("plans that hold a replica's samples at once are not accumulated, nor 
 
 TEST_CASE("the micro-batches of a command count in its memory, with memory keys and without") {
   auto job = sample::job(sample::gpt2_7b, 64);
-  job.command = {"torchrun", "train.py"};
+  job.program.command = {"torchrun", "train.py"};
   const auto at_once = program_memory(job, 4, 2);
   job.microbatches = 16;
   const auto accumulated = program_memory(job, 4, 2);
@@ -105,7 +105,7 @@ TEST_CASE("a command whose batch does not fit is refused with what would do") {
   cluster c;
   sample::add_nodes(c, sample::gpu("H100-80GB", 80, 989), 2, 8);
   auto job = sample::job(sample::gpt2_7b, 64);
-  job.command = {"torchrun", "train.py"};
+  job.program.command = {"torchrun", "train.py"};
   const auto refused = marp(c, job);
   REQUIRE_FALSE(refused);
   CHECK_THAT(refused.error().text, Contains("its batch of 64 is the reason: with ") &&
@@ -123,13 +123,13 @@ TEST_CASE("a command whose batch does not fit is refused with what would do") {
   CHECK(marp(c, job).error().text == text);
   // A number of GPUs that the user has given.
   job.microbatches.reset();
-  job.exact_gpus = true;
-  job.gpus = 16;
+  job.request.exact = true;
+  job.request.gpus = 16;
   const auto exact = exact_plans(c, job);
   REQUIRE_FALSE(exact);
   CHECK_THAT(exact.error().text, Contains("16 GPUs would do"));
   // A model that does not fit with a single sample either: nothing is said of micro-batches.
-  job.exact_gpus = false;
+  job.request.exact = false;
   job.model.layers = 400;
   CHECK_THAT(marp(c, job).error().text, !Contains("microbatches"));
 }

@@ -35,8 +35,8 @@ std::vector<std::shared_ptr<const policy>> all_policies() {
 job_spec exact_program(std::uint32_t gpus) {
   auto job = sample::job(sample::gpt2_small, 1, gpus);
   job.name = "program";
-  job.command = {"train"};
-  job.exact_gpus = true;
+  job.program.command = {"train"};
+  job.request.exact = true;
   job.iterations = 1;
   return job;
 }
@@ -56,8 +56,9 @@ job_spec any_program(random_source& r, const cluster& c) {
   const std::uint32_t batches[] = {1, 2, 3, 8, 32};
   job.global_batch = variety::one_of(r, batches);
   if (r.chance(0.4)) job.memory.emplace().gb = 5.0 * double(1 + r.below(12));
-  if (r.chance(0.4)) job.assumed_model = true;
-  if (r.chance(0.2)) job.required_gpu_type = job.gpu_type = c.gpus[r.below(c.gpus.size())].name;
+  if (r.chance(0.4)) job.assumed.model = true;
+  if (r.chance(0.2))
+    job.limits.required_gpu_type = job.request.type = c.gpus[r.below(c.gpus.size())].name;
   if (r.chance(0.3)) job.iterations = 1000;
   return job;
 }
@@ -84,10 +85,12 @@ bool one_type_can(const cluster& c, const idle_index& idle, const job_spec& job,
                   const datacenters& in) {
   for (gpu_index g = 0; g < c.gpus.size(); ++g) {
     const auto& gpu = c.gpus[g];
-    const bool allowed = job.required_gpu_type.empty() || job.required_gpu_type == gpu.name;
-    if (!allowed || !(gpu.memory_bytes() > bytes) || (gpu.quota > 0 && gpu.quota < job.gpus))
+    const bool allowed =
+        job.limits.required_gpu_type.empty() || job.limits.required_gpu_type == gpu.name;
+    if (!allowed || !(gpu.memory_bytes() > bytes) ||
+        (gpu.quota > 0 && gpu.quota < job.request.gpus))
       continue;
-    if (has_equal_nodes(c, idle, job.gpus, {g}, in)) return true;
+    if (has_equal_nodes(c, idle, job.request.gpus, {g}, in)) return true;
   }
   return false;
 }
@@ -96,10 +99,10 @@ bool some_types_can(const cluster& c, const idle_index& idle, const job_spec& jo
                     const datacenters& in) {
   std::set<gpu_index> types;
   for (gpu_index g = 0; g < c.gpus.size(); ++g)
-    if ((job.required_gpu_type.empty() || job.required_gpu_type == c.gpus[g].name) &&
+    if ((job.limits.required_gpu_type.empty() || job.limits.required_gpu_type == c.gpus[g].name) &&
         c.gpus[g].memory_bytes() > bytes)
       types.insert(g);
-  return has_equal_nodes(c, idle, job.gpus, types, in);
+  return has_equal_nodes(c, idle, job.request.gpus, types, in);
 }
 
 /// By trying every set: the datacenters of which the program may have GPUs together. One alone, if
@@ -146,8 +149,8 @@ std::size_t starts_of(const scene& s, const policy& p, job_id id) {
     if (d.what != decision::kind::start || d.job != id) continue;
     ++starts;
     const auto& spec = *s.waiting.at(id).spec;
-    CHECK(d.how.gpus() == spec.gpus);
-    CHECK(total_gpus(d.where) == spec.gpus);
+    CHECK(d.how.gpus() == spec.request.gpus);
+    CHECK(total_gpus(d.where) == spec.request.gpus);
     for (const auto& share : d.where) CHECK(share.gpus == d.where.front().gpus);
     if (const auto ok = fits(s.cluster, idle, d.how, d.where); !ok) FAIL_CHECK(ok.error().text);
     if (const auto ok = within_bounds(s.cluster, spec, d.where); !ok) FAIL_CHECK(ok.error().text);
@@ -164,9 +167,9 @@ TEST_CASE("a program gets exactly its GPUs under every policy, wherever as many 
     random_source r{seed};
     const auto c = any_cluster(r);
     const auto job = any_program(r, c);
-    CAPTURE(seed, job.gpus);
+    CAPTURE(seed, job.request.gpus);
     // Without a known memory every GPU will do.
-    const bool by_model = !job.memory && !job.assumed_model;
+    const bool by_model = !job.memory && !job.assumed.model;
     const double bytes = job.memory ? job.memory->gb * bytes_per_gb : 0;
     const idle_index all{c};
     const auto plans = exact_plans(c, job);
@@ -205,10 +208,10 @@ TEST_CASE("a program starts on what is idle as soon as its type has as many GPUs
     random_source r{seed};
     const auto c = any_cluster(r);
     auto job = exact_program(1 + std::uint32_t(r.below(12)));
-    job.assumed_model = true;
+    job.assumed.model = true;
     if (!one_type_can(c, idle_index{c}, job, 0)) continue;
     for (const auto& p : policies) {
-      CAPTURE(seed, job.gpus, p->name());
+      CAPTURE(seed, job.request.gpus, p->name());
       scene s{c};
       s.by = p.get();
       s.add(1, job);
@@ -327,7 +330,7 @@ TEST_CASE("a program's nodes are of one datacenter where one has the GPUs") {
   // It waits for the one that is large enough, unless it may be spread and the two are linked.
   CHECK(place_exact(c, idle, exact_program(8), how).empty());
   auto across = exact_program(8);
-  across.across_datacenters = true;
+  across.request.across_datacenters = true;
   CHECK(place_exact(c, idle, across, how).empty());
   c.wan.push_back({0, 1, 40, 5, 0, 0, false});
   CHECK(place_exact(c, idle, across, how) == allocation{{0, 4}, {1, 4}});
@@ -344,25 +347,25 @@ TEST_CASE("a program that no GPUs of the cluster can run is refused with what it
   CHECK(refusal(exact_program(5)).empty());
   CHECK(refusal(exact_program(6)).empty());  // three of each
   auto job = exact_program(8);
-  job.assumed_model = true;
+  job.assumed.model = true;
   CHECK(refusal(job) ==
         "needs 8 GPUs, the same number on each node, which no nodes of the cluster have; "
         "6 would fit (`unequal: true` permits numbers that differ)");
-  job.gpus = 9;
+  job.request.gpus = 9;
   CHECK(refusal(job) == "needs 9 GPUs; the cluster has 8");
-  job.gpus = 1;
+  job.request.gpus = 1;
   job.memory.emplace().gb = 100;
   CHECK(refusal(job) == "needs more than 100.0 GB per GPU; the largest here has 80 GB");
   job.memory->gb = 50;
-  job.gpus = 4;
+  job.request.gpus = 4;
   CHECK(refusal(job) == "needs 4 GPUs of more than 50.0 GB; the cluster has 3");
-  job.required_gpu_type = "T4";
+  job.limits.required_gpu_type = "T4";
   CHECK(refusal(job).starts_with("the cluster has no T4 (gpu_type); it has "));
-  job.required_gpu_type = "a100";
+  job.limits.required_gpu_type = "a100";
   CHECK(refusal(job).starts_with("the cluster has no a100 (gpu_type); did you mean A100-"));
-  job.required_gpu_type.clear();
+  job.limits.required_gpu_type.clear();
   c.gpus[1].quota = 2;
-  job.gpus = 3;
+  job.request.gpus = 3;
   CHECK(refusal(job) == "needs 3 GPUs of more than 50.0 GB; a job may have 2 (quota)");
 }
 
@@ -371,7 +374,7 @@ TEST_CASE("a program of unknown memory that ran out of it is planned for GPUs wi
   sample::add_nodes(c, sample::a100_40, 1, 4);
   sample::add_nodes(c, sample::a100_80, 1, 4);
   auto job = exact_program(2);
-  job.assumed_model = true;
+  job.assumed.model = true;
   const auto plans = exact_plans(c, job);
   REQUIRE(plans);
   REQUIRE(plans->size() == 2);
@@ -391,11 +394,11 @@ TEST_CASE("of other jobs the number of GPUs stays a bound, and max_gpus bounds a
   CHECK(within_bounds(c, job, {{0, 2}, {1, 2}}));
   CHECK(has_facts(within_bounds(c, job, {{0, 2}}).error().text, {"2 GPUs", "exactly 4 (gpus)"}));
   CHECK(has_facts(within_bounds(c, job, {{0, 3}, {1, 1}}).error().text, {"3", "n0", "1", "n1"}));
-  job.exact_gpus = false;
-  job.max_gpus = 4;
+  job.request.exact = false;
+  job.limits.max_gpus = 4;
   CHECK(within_bounds(c, job, {{0, 3}, {1, 1}}));
   CHECK(has_facts(within_bounds(c, job, {{0, 4}, {1, 1}}).error().text, {"5", "4 (max_gpus)"}));
-  job.command.clear();
+  job.program.command.clear();
   CHECK(has_facts(within_bounds(c, job, {{0, 4}, {1, 1}}).error().text, {"5", "4 (gpus)"}));
 }
 

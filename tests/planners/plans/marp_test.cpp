@@ -98,16 +98,16 @@ TEST_CASE("MARP says why there is no plan") {
   job.model.hidden = 8192;
   CHECK(text().ends_with("GB per GPU; the largest here has 40 GB"));
   job = sample::job(sample::gpt2_small, 8);
-  job.deadline_s = 1e-3;
+  job.limits.deadline_s = 1e-3;
   CHECK(text().starts_with("no plan meets deadline_s (0.001 s); the fastest takes "));
-  job.deadline_s = 1e9;
-  job.budget = 1e-9;
+  job.limits.deadline_s = 1e9;
+  job.limits.budget = 1e-9;
   CHECK(text().starts_with(
       "no plan stays within the budget of 1e-09; the cheapest that is fast enough costs "));
-  job.budget.reset();
-  job.slo_s = 1e-3;
+  job.limits.budget.reset();
+  job.limits.slo_s = 1e-3;
   CHECK(text().starts_with("no plan meets slo_s (0.001 s); the fastest takes "));
-  job.slo_s.reset();
+  job.limits.slo_s.reset();
   job.objective = "nicest";
   CHECK(troupe::test::has_facts(text(), {"nicest", "efficient", "fastest", "cheapest"}));
   job.objective = "efficient";
@@ -124,9 +124,9 @@ TEST_CASE("a deadline keeps only plans that meet it on their slowest type") {
   const auto run_s = [&](const plan& p) {
     return double(job.iterations) * job.global_batch / p.samples_per_s;
   };
-  job.deadline_s = run_s((*all)[all->size() / 2]);
+  job.limits.deadline_s = run_s((*all)[all->size() / 2]);
   const auto some = marp(c, job);
   REQUIRE(some);
   CHECK(some->size() < all->size());
-  for (const auto& p : *some) CHECK(run_s(p) <= *job.deadline_s * (1 + 1e-9));
+  for (const auto& p : *some) CHECK(run_s(p) <= *job.limits.deadline_s * (1 + 1e-9));
 }

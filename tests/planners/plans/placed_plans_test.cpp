@@ -47,13 +47,13 @@ TEST_CASE("a trace's iteration is timed on its user's GPU type, node after node"
       min = std::min(min, on(where, gpus / t, t));
     return min;
   };
-  job.gpu_type = "fast";
+  job.request.type = "fast";
   CHECK(reference_iteration_s(c, job, 1) == on({{0, 1}}, 1, 1));
   CHECK(reference_iteration_s(c, job, 4) == best({{0, 2}, {1, 2}}, 4));
   CHECK(reference_iteration_s(c, job, 6) == best({{0, 2}, {1, 2}, {2, 2}}, 6));
   CHECK(reference_iteration_s(c, job, 7) == never);
   CHECK(reference_iteration_s(c, job, 0) == never);
-  job.gpu_type.clear();  // that with the most memory
+  job.request.type.clear();  // that with the most memory
   CHECK(reference_iteration_s(c, job, 4) == best({{3, 4}}, 4));
   CHECK(reference_iteration_s(c, job, 8) == best({{3, 4}, {4, 4}}, 8));
   CHECK(reference_iteration_s(c, job, 9) == never);

@@ -45,9 +45,9 @@ cluster sites(const std::vector<std::uint32_t>& nodes, const links& linked,
 job_spec program(std::uint32_t gpus) {
   auto job = sample::job(sample::gpt2_small, 4, gpus);
   job.name = "program";
-  job.command = {"train"};
+  job.program.command = {"train"};
   job.iterations = 1;
-  job.exact_gpus = job.assumed_model = true;
+  job.request.exact = job.assumed.model = true;
   return job;
 }
 
@@ -113,7 +113,7 @@ TEST_CASE(
   free.take({{0, 3}, {1, 1}});  // 1, 3 and 4 are free
   auto job = program(5);
   CHECK(find_for_program(free, pools[0], 5, job).empty());
-  job.unequal = true;
+  job.request.unequal = true;
   CHECK(find_for_program(free, pools[0], 5, job) == allocation{{2, 4}, {1, 1}});
   CHECK(find_for_program(free, pools[0], 8, job) == allocation{{2, 4}, {1, 3}, {0, 1}});
   CHECK(find_for_program(free, pools[0], 9, job).empty());
@@ -136,7 +136,7 @@ TEST_CASE("a program that only datacenters without a link have the GPUs for is r
     CHECK(plans.error().code == reason::kind::infeasible);
     CHECK(has_facts(plans.error().text, {"8 GPUs", "d0 and d1", "no link"}));
     auto across = program(8);
-    across.across_datacenters = true;
+    across.request.across_datacenters = true;
     CHECK(!by->plans_of(c, across, budget));
     CHECK(datacenters_of(c, place_of(*by, c, program(4))).size() == 1);
   }
@@ -159,7 +159,7 @@ TEST_CASE(
     CHECK(by->decide(s.view(), r).empty());
     CHECK(has_facts(scene_of_policies::why_of(*by, s, 1).text, {"needs 4", "in one datacenter"}));
     auto free = program(4);
-    free.across_datacenters = true;
+    free.request.across_datacenters = true;
     scene t{c};
     t.by = by.get();
     t.add(1, free);
@@ -214,12 +214,13 @@ TEST_CASE("no policy starts anything over datacenters without a link, on random 
       for (job_id id = 1; id <= 8; ++id) {
         auto job = r.chance(0.2) ? variety::some_training(r) : variety::some_program(r, c);
         if (r.chance(0.5) && !facts_of(job).pipelines) {
-          job.command = {"train"};
-          job.exact_gpus = r.chance(0.7);
-          if (job.exact_gpus) job.gpus = 1 + std::uint32_t(r.below(12));
-          if (r.chance(0.3)) job.across_datacenters = true;
-          if (r.chance(0.3)) job.unequal = true;
-          if (job.max_gpus) job.max_gpus = std::max(*job.max_gpus, job.gpus);
+          job.program.command = {"train"};
+          job.request.exact = r.chance(0.7);
+          if (job.request.exact) job.request.gpus = 1 + std::uint32_t(r.below(12));
+          if (r.chance(0.3)) job.request.across_datacenters = true;
+          if (r.chance(0.3)) job.request.unequal = true;
+          if (job.limits.max_gpus)
+            job.limits.max_gpus = std::max(*job.limits.max_gpus, job.request.gpus);
         }
         if (job.slots && job.pipeline.stages == 0) job.pipeline.stages = 2;
         auto& j = s.add(id, job);
@@ -339,12 +340,12 @@ TEST_CASE("a program that permits unequal numbers gets them where no equal ones 
       REQUIRE(!never);
       CHECK(has_facts(never.error().text, {"the same number on each node", "`unequal: true`"}));
       auto job = program(gpus);
-      job.unequal = true;
+      job.request.unequal = true;
       const auto where = place_of(*by, c, job);
       CHECK(total_gpus(where) == gpus);
     }
   auto even = program(12);
-  even.unequal = true;
+  even.request.unequal = true;
   CHECK(place_of(*complete("fcfs"), c, even) == place_of(*complete("fcfs"), c, program(12)));
 }
 
@@ -377,9 +378,9 @@ TEST_CASE("a job of a higher priority gets the GPUs of elastic programs that hav
     random_source r{1};
     for (job_id id = 1; id <= 2; ++id) {
       auto low = sample::job(sample::gpt2_small, 8);
-      low.command = {"train"};
+      low.program.command = {"train"};
       low.iterations = 300'000;
-      low.elastic.emplace();
+      low.program.elastic.emplace();
       s.add(id, low).submitted_s = s.now_s;
     }
     carry_out(s, by->decide(s.view(), r));

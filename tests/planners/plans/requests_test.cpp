@@ -99,10 +99,10 @@ TEST_CASE("an allocation must respect the job's number of GPUs and its type") {
   const auto c = two_types();
   auto job = sample::job(sample::gpt2_small, 8);
   CHECK(refusal(within_bounds(c, job, {{0, 4}, {3, 2}})).empty());
-  job.max_gpus = 4;
+  job.limits.max_gpus = 4;
   CHECK(refusal(within_bounds(c, job, {{0, 4}})).empty());
   CHECK(troupe::test::has_facts(refusal(within_bounds(c, job, {{0, 4}, {1, 1}})), {"5 GPUs", "4"}));
-  job.required_gpu_type = "slow";
+  job.limits.required_gpu_type = "slow";
   CHECK(refusal(within_bounds(c, job, {{3, 2}, {4, 2}})).empty());
   CHECK(troupe::test::has_facts(refusal(within_bounds(c, job, {{3, 2}, {0, 1}})),
                                 {"A100-40GB", "n0", "slow", "gpu_type"}));
@@ -111,24 +111,24 @@ TEST_CASE("an allocation must respect the job's number of GPUs and its type") {
   const auto& allowed = allowed_idle(c, idle, job, restricted);
   CHECK(allowed.idle(0) == 0);
   CHECK(allowed.idle(3) == 2);
-  job.required_gpu_type.clear();
+  job.limits.required_gpu_type.clear();
   CHECK(&allowed_idle(c, idle, job, restricted) == &idle);
 }
 
 TEST_CASE("a run that takes exactly its limit, or costs exactly its budget, is within them") {
   auto job = sample::job(sample::gpt2_small, 8);
   CHECK(refusal(within_limits(job, 1e9, 1e9)).empty());
-  job.deadline_s = 100;
+  job.limits.deadline_s = 100;
   CHECK(refusal(within_limits(job, 100, 1e9)).empty());
   CHECK(troupe::test::has_facts(refusal(within_limits(job, 101, 0)),
                                 {"deadline_s", "100 s", "101 s"}));
-  job.budget = 7;
+  job.limits.budget = 7;
   CHECK(refusal(within_limits(job, 100, 7)).empty());
   CHECK(troupe::test::has_facts(refusal(within_limits(job, 100, 8)),
                                 {"budget", "7", "fast enough", "8"}));
-  job.deadline_s.reset();
+  job.limits.deadline_s.reset();
   CHECK(troupe::test::has_facts(refusal(within_limits(job, 100, 8)), {"budget", "7", "8"}));
-  job.slo_s = 50;
+  job.limits.slo_s = 50;
   CHECK(troupe::test::has_facts(refusal(within_limits(job, 50, 8)),
                                 {"budget", "7", "fast enough", "8"}));
   CHECK(troupe::test::has_facts(refusal(within_limits(job, 60, 0)),
@@ -161,20 +161,20 @@ TEST_CASE("an elastic program keeps the numbers and types of GPUs that its user 
   const auto c = two_types();
   const auto fast = c.gpus[0].name;
   job_spec job;
-  job.command = {"train"};
-  job.elastic.emplace();
+  job.program.command = {"train"};
+  job.program.elastic.emplace();
   const allocation one{{0, 1}}, four{{0, 4}}, slow_two{{3, 2}};
   for (const auto& any : {one, four, slow_two}) CHECK(within_bounds(c, job, any));
 
-  job.gpus = 2, job.max_gpus = 3;
-  job.elastic->min_gpus = 2, job.elastic->max_gpus = 3;
+  job.request.gpus = 2, job.limits.max_gpus = 3;
+  job.program.elastic->min_gpus = 2, job.program.elastic->max_gpus = 3;
   CHECK(refusal(within_bounds(c, job, one)) ==
         "uses 1 GPUs; the program runs on at least 2 (elastic.gpus)");
   CHECK(refusal(within_bounds(c, job, four)) == "uses 4 GPUs; the job allows 3 (elastic.gpus)");
   CHECK(within_bounds(c, job, slow_two));
   CHECK(max_of_type(c, job, 0) == 3);
 
-  job.elastic->types = {fast};
+  job.program.elastic->types = {fast};
   CHECK(refusal(within_bounds(c, job, slow_two)) ==
         "uses slow of " + c.nodes[3].name + "; the job allows " + fast + " only (elastic.types)");
   CHECK(max_of_type(c, job, 1) == 0);
@@ -183,6 +183,6 @@ TEST_CASE("an elastic program keeps the numbers and types of GPUs that its user 
   const auto& idle = allowed_idle(c, all, job, restricted);
   CHECK(idle.idle_of(0) == 12);
   CHECK(idle.idle_of(1) == 0);
-  job.elastic->types = {fast, "slow"};
+  job.program.elastic->types = {fast, "slow"};
   CHECK(allowed_idle(c, all, job, restricted).idle_of(1) == 4);
 }

@@ -46,7 +46,7 @@ TEST_CASE("every plan of every policy divides the heads and the key and value he
     for (const auto name : policy_names())
       for (const bool exact : {false, true}) {
         auto job = sample::job(m, 16, 8);
-        job.exact_gpus = exact;
+        job.request.exact = exact;
         planning_budget budget;
         const auto plans = make_policy(name)->plans_of(c, job, budget);
         INFO(m.name << ", " << name);

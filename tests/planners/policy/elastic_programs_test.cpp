@@ -26,7 +26,7 @@ namespace {
 
 job_spec program(std::uint32_t gpus = 1) {
   auto job = sample::job(sample::gpt2_small, 32, gpus);
-  job.command = {"train"};
+  job.program.command = {"train"};
   return job;
 }
 
@@ -39,7 +39,7 @@ job_view view(job_spec spec) {
 
 job_view elastic_view(elastic e = {}) {
   auto spec = program();
-  spec.elastic = std::move(e);
+  spec.program.elastic = std::move(e);
   return view(std::move(spec));
 }
 
@@ -80,7 +80,7 @@ void show(const cluster& c, job_view& j) {
 TEST_CASE("a program can be resumed if its file says that it is elastic") {
   CHECK(!facts_of(program()).resumable);
   auto spec = program();
-  spec.elastic.emplace();
+  spec.program.elastic.emplace();
   CHECK(facts_of(spec).resumable);
   CHECK(facts_of(sample::job(sample::gpt2_small, 32)).resumable);
 }
@@ -289,10 +289,10 @@ class program_world {
       auto spec = sample::job(random_.chance(0.7) ? sample::gpt2_small : sample::gpt2_350m,
                               8U << random_.below(3), 1U << random_.below(3));
       spec.iterations = 1000 + random_.below(random_.chance(0.5) ? 2000 : 500'000);
-      if (random_.chance(0.6)) spec.command = {"train"};
+      if (random_.chance(0.6)) spec.program.command = {"train"};
       auto limits = random_limits(random_);
-      if (limits.max_gpus > 0) spec.gpus = std::min(spec.gpus, limits.max_gpus);
-      if (elastic_ && facts_of(spec).has_processes) spec.elastic = std::move(limits);
+      if (limits.max_gpus > 0) spec.request.gpus = std::min(spec.request.gpus, limits.max_gpus);
+      if (elastic_ && facts_of(spec).has_processes) spec.program.elastic = std::move(limits);
       if (random_.chance(0.1)) spec.priority = 1;
       auto& j = s_.add(++last_, spec);
       j.submitted_s = s_.now_s;
@@ -389,9 +389,9 @@ std::string type_after_rounds(std::string_view name, bool known) {
   auto spec = program();
   spec.iterations = 10'000'000;
   spec.global_batch = 8;  // fits either type
-  spec.elastic = elastic{};
-  spec.elastic->max_gpus = 1;
-  spec.elastic->start_s = 10;
+  spec.program.elastic = elastic{};
+  spec.program.elastic->max_gpus = 1;
+  spec.program.elastic->start_s = 10;
   const auto& slow = s.cluster.gpus[0].name;
   const auto& fast = s.cluster.gpus[1].name;  // estimated slower
   auto& j = s.add(1, spec);
@@ -444,10 +444,10 @@ TEST_CASE("a job alone on an idle cluster starts within an hour or is refused") 
       s.by = by.get();
       auto spec = variety::some_program(r, s.cluster);
       const auto kind = r.below(3);
-      if (kind > 0) spec.command = {"train"};
-      if (kind > 1) spec.elastic = random_limits(r);
-      if (spec.elastic && spec.elastic->max_gpus > 0)
-        spec.gpus = std::min(spec.gpus, spec.elastic->max_gpus);
+      if (kind > 0) spec.program.command = {"train"};
+      if (kind > 1) spec.program.elastic = random_limits(r);
+      if (spec.program.elastic && spec.program.elastic->max_gpus > 0)
+        spec.request.gpus = std::min(spec.request.gpus, spec.program.elastic->max_gpus);
       auto& j = s.add(1, spec);
       j.submitted_s = s.now_s;
       show(s.cluster, j);

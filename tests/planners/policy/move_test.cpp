@@ -100,7 +100,7 @@ TEST_CASE("only a training with known stages can be moved, and only within the j
   };
   CHECK(code({.gpu_type = t.c.gpus[0].name}) == reason::kind::invalid);
   auto spec = *t.job.spec;
-  spec.max_gpus = 4;
+  spec.limits.max_gpus = 4;
   t.job.spec = std::make_shared<const job_spec>(spec);
   CHECK_FALSE(t.to({.stages = 4}));
   CHECK(t.to({.stages = 4, .data_parallel = 1}));
@@ -133,9 +133,9 @@ struct moving_program {
 
   moving_program() : c{make()}, idle{c} {
     auto spec = sample::job(sample::gpt2_small, 8);
-    spec.command = {"train"};
-    spec.elastic.emplace();
-    spec.elastic->max_gpus = 8;
+    spec.program.command = {"train"};
+    spec.program.elastic.emplace();
+    spec.program.elastic->max_gpus = 8;
     std::vector<plan> plans;
     for (const gpu_index g : {0, 1})
       for (const std::uint32_t n : {1, 2, 4, 8}) {

@@ -51,7 +51,8 @@ TEST_CASE(
           for (std::uint64_t k = 0; k < arrivals; ++k) {
             auto spec = sample::job(some_models[r.below(5)], 1u << r.below(6), 1u << r.below(5));
             spec.priority = r.chance(0.1) ? 1 : 0;
-            if (r.chance(0.2)) spec.gpu_type = s.cluster.gpus[r.below(s.cluster.gpus.size())].name;
+            if (r.chance(0.2))
+              spec.request.type = s.cluster.gpus[r.below(s.cluster.gpus.size())].name;
             auto& j = s.add(next++, spec);
             if (r.chance(0.1)) {
               j.history.out_of_memory = 1 + std::uint32_t(r.below(3));
@@ -255,14 +256,14 @@ TEST_CASE("opportunistic lets a job wait for larger GPUs, and says so") {
 
 TEST_CASE("opportunistic asks for larger GPUs only where the job allows them") {
   auto spec = sample::job(sample::gpt2_7b, 2, 2);
-  spec.required_gpu_type = "A100-40GB";
+  spec.limits.required_gpu_type = "A100-40GB";
   retried_job typed{three_sizes(), spec};
   CHECK(typed.fails() == allocation{{0, 2}});
   CHECK(typed.fails() == allocation{{0, 4}});
   CHECK(troupe::test::has_facts(typed.given_up(), {"all 4 GPUs", "may use"}));
 
-  spec.required_gpu_type.clear();
-  spec.max_gpus = 2;
+  spec.limits.required_gpu_type.clear();
+  spec.limits.max_gpus = 2;
   retried_job bounded{three_sizes(), spec};
   CHECK(bounded.fails() == allocation{{0, 2}});
   CHECK(bounded.fails() == allocation{{1, 2}});
@@ -270,7 +271,7 @@ TEST_CASE("opportunistic asks for larger GPUs only where the job allows them") {
 
   auto c = three_sizes();
   c.gpus[1].quota = 1;
-  spec.max_gpus.reset();
+  spec.limits.max_gpus.reset();
   retried_job within_quota{c, spec};
   CHECK(within_quota.fails() == allocation{{0, 2}});
   CHECK(within_quota.starts() == allocation{{0, 4}});
@@ -300,9 +301,9 @@ TEST_CASE("fcfs and opportunistic have no plans for more GPUs than the cluster h
     REQUIRE_FALSE(plans);
     CHECK(plans.error().code == reason::kind::infeasible);
     CHECK(plans.error().text == "requests 16 GPUs; the cluster has 4");
-    job.gpus = 4;
+    job.request.gpus = 4;
     CHECK(p->plans_of(c, job, budget));
-    job.gpus = 16;
+    job.request.gpus = 16;
   }
 }
 
@@ -316,7 +317,7 @@ TEST_CASE("under FCFS the head of the line blocks, and impossible requests are r
   s.add(3, sample::job(sample::gpt2_small, 8, 2));
   s.add(4, sample::job(sample::gpt2_small, 8, 1));
   auto typed = sample::job(sample::gpt2_small, 8, 1);
-  typed.gpu_type = "H100-80GB";
+  typed.request.type = "H100-80GB";
   s.add(5, typed);
   random_source r(1);
   const auto p = make_policy("fcfs");

@@ -17,9 +17,9 @@ namespace {
 
 job_spec program(std::uint32_t gpus, std::int32_t priority) {
   auto job = sample::job(sample::gpt2_small, 4, gpus);
-  job.command = {"train"};
+  job.program.command = {"train"};
   job.iterations = 1;
-  job.exact_gpus = true;
+  job.request.exact = true;
   job.priority = priority;
   return job;
 }
@@ -117,7 +117,7 @@ TEST_CASE("a reservation keeps no more GPUs idle than its program needs") {
       if (held) {
         std::uint32_t gpus = 0;
         for (const auto& share : held->where) gpus += share.gpus;
-        REQUIRE(gpus < x.s.waiting.at(held->job).spec->gpus);
+        REQUIRE(gpus < x.s.waiting.at(held->job).spec->request.gpus);
         kept += gpus;
       }
       if (r.chance(0.4) && !x.ends_s.empty()) x.end_one();

@@ -120,11 +120,11 @@ TEST_CASE(
   for (const auto& share : fewer->plans[0].where)
     if (c.nodes[share.node].gpu == 0) fast += share.gpus;
   CHECK(fast <= 1);
-  job.slo_s = 1e-3;
+  job.limits.slo_s = 1e-3;
   const auto none = search_plans(c, idle_index{c}, job, 1, budget);
   REQUIRE_FALSE(none);
   CHECK(none.error().code == reason::kind::infeasible);
-  job.slo_s.reset();
+  job.limits.slo_s.reset();
   job.model.layers = 400;
   const auto too_large = search_plans(c, idle_index{c}, job, 1, budget);
   REQUIRE_FALSE(too_large);
@@ -163,8 +163,8 @@ TEST_CASE(
     fastest_s = std::min(fastest_s, run_s(p)), cheapest = std::min(cheapest, cost(p));
   for (const double slack : {1.01, 1.2, 1.5, 2.0, 3.0}) {
     for (const bool slo : {true, false}) {
-      job.slo_s.reset(), job.deadline_s.reset(), job.budget.reset();
-      (slo ? job.slo_s : job.deadline_s) = fastest_s * slack;
+      job.limits.slo_s.reset(), job.limits.deadline_s.reset(), job.limits.budget.reset();
+      (slo ? job.limits.slo_s : job.limits.deadline_s) = fastest_s * slack;
       double min = never;
       for (const auto& p : all->plans)
         if (run_s(p) <= fastest_s * slack) min = std::min(min, cost(p));
@@ -172,20 +172,20 @@ TEST_CASE(
       REQUIRE(found);
       CHECK(cost(found->plans[0]) == Approx(min).epsilon(1e-9));
       CHECK(found->placed < all->candidates);
-      job.budget = min * 0.99;
+      job.limits.budget = min * 0.99;
       const auto none = search_plans(c, idle, job, 1, budget);
       REQUIRE_FALSE(none);
       CHECK(none.error().text.find(fmt::format("{:.4g}", min)) != std::string::npos);
-      job.budget = min * 1.01;
+      job.limits.budget = min * 1.01;
       CHECK(search_plans(c, idle, job, 1, budget));
     }
   }
-  job.slo_s.reset(), job.deadline_s.reset();
-  job.budget = cheapest * 0.99;
+  job.limits.slo_s.reset(), job.limits.deadline_s.reset();
+  job.limits.budget = cheapest * 0.99;
   const auto dear = search_plans(c, idle, job, 1, budget);
   REQUIRE_FALSE(dear);
   CHECK(dear.error().text.find(fmt::format("{:.4g}", cheapest)) != std::string::npos);
-  job.slo_s = fastest_s * 0.99;
+  job.limits.slo_s = fastest_s * 0.99;
   const auto slow = search_plans(c, idle, job, 1, budget);
   REQUIRE_FALSE(slow);
   CHECK(slow.error().text.find(fmt::format("{:.4g}", fastest_s)) != std::string::npos);

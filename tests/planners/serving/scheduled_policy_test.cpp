@@ -26,9 +26,9 @@ job_spec decoder_of_small_model() {
 
 job_spec exact_program() {
   auto j = sample::job(sample::gpt2_small, 4, 4);
-  j.command = {"program"};
+  j.program.command = {"program"};
   j.iterations = 1;
-  j.exact_gpus = true;
+  j.request.exact = true;
   return j;
 }
 

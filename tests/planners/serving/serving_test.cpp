@@ -91,7 +91,7 @@ TEST_CASE("a decoder's plan is one GPU with its memory and the cluster's headroo
   c.settings.memory_headroom = 0.5;
   CHECK(decoder_plans(c, job)->front().gpu_types == std::vector<gpu_index>{0, 2});
   auto bound = job;
-  bound.required_gpu_type = "A100-80GB";
+  bound.limits.required_gpu_type = "A100-80GB";
   CHECK(decoder_plans(c, bound)->front().gpu_types == std::vector<gpu_index>{0});
 }
 
@@ -103,10 +103,10 @@ TEST_CASE("a decoder that no GPU holds is refused with what it needs and what th
   CHECK_THAT(large.error().text, Catch::Contains(needs) && Catch::Contains("cache 90.00 GB") &&
                                      Catch::Contains("the largest has 80"));
   auto bound = decoder(20);
-  bound.required_gpu_type = "RTX2080Ti";
+  bound.limits.required_gpu_type = "RTX2080Ti";
   CHECK_THAT(decoder_plans(c, bound).error().text,
              Catch::Contains("the largest of type RTX2080Ti has 11"));
-  bound.required_gpu_type = "H100";
+  bound.limits.required_gpu_type = "H100";
   CHECK_THAT(decoder_plans(c, bound).error().text, Catch::Contains("no node has a GPU of type"));
   // A policy gives such a job up.
   const auto p = with_decoders("frenzy");
@@ -145,7 +145,7 @@ TEST_CASE("a decoder without an idle GPU waits and stops nobody") {
   scene s{four_types()};
   s.by = p.get();
   auto job = decoder(20);
-  job.required_gpu_type = "A100-40GB";
+  job.limits.required_gpu_type = "A100-40GB";
   s.add(1, job);
   s.idle.set_idle(3, 0), s.idle.set_idle(4, 0);
   CHECK(decide(*p, s).empty());

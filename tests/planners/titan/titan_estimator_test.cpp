@@ -151,7 +151,7 @@ TEST_CASE("GPUs of a job are at most a multiple of what its user asked for") {
   sample::add_nodes(c, sample::a100_40, 2, 8);
   c.gpus[0].quota = 12;
   job_spec job;
-  job.gpus = 3;
+  job.request.gpus = 3;
   titan_options o;
   CHECK(max_gpus_of(c, job, 0, o) == 12);
   o.max_request_factor = 1;
@@ -162,7 +162,7 @@ TEST_CASE("GPUs of a job are at most a multiple of what its user asked for") {
   CHECK(max_gpus_of(c, job, 0, o) == 12);
   o.max_request_factor = 100;
   CHECK(max_gpus_of(c, job, 0, o) == 12);
-  job.required_gpu_type = "A40";
+  job.limits.required_gpu_type = "A40";
   CHECK(max_gpus_of(c, job, 0, o) == 0);
 }
 

@@ -168,27 +168,28 @@ TEST_CASE("simulated work without a limit of time or price can be merged, and no
     change(spec);
     return merge_job_of(7, spec, "ann", false);
   };
-  const auto plain = job_of([](job_spec& s) { s.dataset_card = {"b", "a", "b"}; });
+  const auto plain = job_of([](job_spec& s) { s.merging.dataset_card = {"b", "a", "b"}; });
   CHECK(plain.can);
   CHECK(plain.allowed);
   CHECK(plain.kind == merge_kind::shared);
   CHECK(plain.card == std::vector<std::string>{"a", "b"});
   CHECK(plain.owner == "ann");
   CHECK_FALSE(plain.across_owners);
-  for (const auto& other :
-       {job_of([](job_spec& s) { s.command = {"true"}; }),
-        job_of([](job_spec& s) { s.train.emplace(); }),
-        job_of([](job_spec& s) { s.serve.emplace(); }),
-        job_of([](job_spec& s) { s.deadline_s = 9; }), job_of([](job_spec& s) { s.slo_s = 9; }),
-        job_of([](job_spec& s) { s.budget = 9; }), job_of([](job_spec& s) { s.time_limit_s = 9; })})
+  for (const auto& other : {job_of([](job_spec& s) { s.program.command = {"true"}; }),
+                            job_of([](job_spec& s) { s.train.emplace(); }),
+                            job_of([](job_spec& s) { s.serve.emplace(); }),
+                            job_of([](job_spec& s) { s.limits.deadline_s = 9; }),
+                            job_of([](job_spec& s) { s.limits.slo_s = 9; }),
+                            job_of([](job_spec& s) { s.limits.budget = 9; }),
+                            job_of([](job_spec& s) { s.limits.time_limit_s = 9; })})
     CHECK_FALSE(other.can);
-  CHECK_FALSE(job_of([](job_spec& s) { s.merge = false; }).allowed);
-  CHECK(job_of([](job_spec& s) { s.merged_as = merge_kind::adapters; }).kind ==
+  CHECK_FALSE(job_of([](job_spec& s) { s.merging.allowed = false; }).allowed);
+  CHECK(job_of([](job_spec& s) { s.merging.kind = merge_kind::adapters; }).kind ==
         merge_kind::adapters);
-  CHECK(job_of([](job_spec& s) { s.merge_across_owners = true; }).across_owners);
+  CHECK(job_of([](job_spec& s) { s.merging.across_owners = true; }).across_owners);
   CHECK(job_of([](job_spec& s) { s.model = sample::gpt2_small; }).alike != plain.alike);
   const auto on = [&](const char* type) {
-    return job_of([type](job_spec& s) { s.required_gpu_type = type; }).alike;
+    return job_of([type](job_spec& s) { s.limits.required_gpu_type = type; }).alike;
   };
   CHECK(on("A40") != plain.alike);
   CHECK(on("A40") != on("T4"));

@@ -23,7 +23,7 @@ cluster four_gpus(std::uint32_t nodes = 1) {
 job_spec tuning(std::uint64_t iterations, std::vector<std::string> card = {"cats", "vision"}) {
   auto j = sample::job(sample::gpt2_350m, 64, 1);
   j.iterations = iterations;
-  j.dataset_card = std::move(card);
+  j.merging.dataset_card = std::move(card);
   return j;
 }
 
@@ -89,9 +89,9 @@ TEST_CASE("jobs that must not be merged, and jobs under titan-no-merger, start a
     return t.decide();
   };
   auto opted_out = tuning(500);
-  opted_out.merge = false;
+  opted_out.merging.allowed = false;
   auto late = tuning(500);
-  late.deadline_s = 1e6;
+  late.limits.deadline_s = 1e6;
   for (const auto& made :
        {decided(variant("titan-no-merger"), tuning(500)), decided(variant("titan"), opted_out),
         decided(variant("titan"), late), decided(variant("titan"), tuning(500, {"dogs"})),
@@ -105,7 +105,7 @@ TEST_CASE("jobs with adapters are merged without cards, and share the start alon
   titan_scene t;
   t.s.idle.set_idle(0, 1);
   auto one = tuning(2, {}), other = tuning(5, {});
-  one.merged_as = other.merged_as = merge_kind::adapters;
+  one.merging.kind = other.merging.kind = merge_kind::adapters;
   t.s.add(1, one);
   t.s.add(2, other);
   const auto made = t.decide();

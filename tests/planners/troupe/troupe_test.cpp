@@ -137,7 +137,7 @@ TEST_CASE("Troupe's policy never stops a user's own program") {
   sample::add_nodes(c, sample::a100_80, 1, 8);
   scene s(c);
   auto command = long_job(1'000'000, 64);
-  command.command = {"train"};
+  command.program.command = {"train"};
   s.add(1, command);
   const auto p = make_policy("troupe");
   carry_out(s, decide(*p, s));
@@ -195,7 +195,7 @@ TEST_CASE(
   sample::add_nodes(c, sample::a100_80, 1, 1);
   sample::add_nodes(c, sample::rtx6000, 4, 1);
   auto big = sample::job(sample::gpt2_7b, 4);
-  big.slo_s = 1e7;
+  big.limits.slo_s = 1e7;
   played_policy x{c, "troupe"};
   auto& j = x.s.add(1, big);
   REQUIRE_FALSE(j.plans->empty());
@@ -212,7 +212,7 @@ TEST_CASE("a user's own program gets what its objective asks for under Troupe's 
   cluster c;
   sample::add_nodes(c, sample::a100_80, 2, 8);
   auto program = long_job(10'000, 16);
-  program.command = {"train"};
+  program.program.command = {"train"};
   const auto gpus_for = [&](std::string objective) {
     program.objective = std::move(objective);
     played_policy x{c, "troupe"};
@@ -222,7 +222,7 @@ TEST_CASE("a user's own program gets what its objective asks for under Troupe's 
   };
   CHECK(gpus_for("efficient") == 1);
   CHECK(gpus_for("fastest") > 1);
-  program.command.clear();
+  program.program.command.clear();
   CHECK(gpus_for("efficient") > 1);  // it gives them back when others come
 }
 
@@ -257,7 +257,7 @@ TEST_CASE("Troupe's policy says what a waiting job needs, and how many jobs are 
   sample::add_nodes(c, sample::a100_80, 1, 2);
   played_policy x{c, "troupe"};
   auto program = long_job(100, 8);
-  program.command = {"train"};
+  program.program.command = {"train"};
   x.s.add(1, program);
   x.s.add(2, long_job(100, 8));
   x.settle();
@@ -272,7 +272,7 @@ TEST_CASE("after an out-of-memory Troupe's policy places a job by its new plans"
   cluster c;
   sample::add_nodes(c, sample::a100_80, 1, 4);
   auto program = long_job(100, 4);
-  program.command = {"train"};
+  program.program.command = {"train"};
   const auto p = make_policy("troupe");
   // As the estimator plans it after a failure: with more headroom.
   auto more = c;

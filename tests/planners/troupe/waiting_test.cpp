@@ -104,7 +104,7 @@ TEST_CASE("a resumed training keeps its number of pipelines unless another is mu
 
 TEST_CASE("a training without a plan is given up, with the reason") {
   auto job = training_of(2, 1);
-  job.required_gpu_type = "H100";
+  job.limits.required_gpu_type = "H100";
   waiting_training t{job, 6};
   REQUIRE(t.job().plans->empty());
   CHECK(t.why() == t.job().why.text);
@@ -128,15 +128,15 @@ TEST_CASE("a job is warned when its bounds exclude its best plan") {
   auto job = sample::job(sample::gpt2_350m, 8);
   job.objective = "fastest";
   CHECK(warned(job).empty());
-  job.max_gpus = 1000;
+  job.limits.max_gpus = 1000;
   CHECK(warned(job).empty());
-  job.max_gpus = 1;
+  job.limits.max_gpus = 1;
   CHECK(has_facts(warned(job), {"gpus: 1", "1 GPU at", "GPUs at"}));
-  job.max_gpus = 2;
+  job.limits.max_gpus = 2;
   CHECK(has_facts(warned(job), {"max_gpus: 2", "2 GPUs at"}));
-  job.required_gpu_type = "slow";
+  job.limits.required_gpu_type = "slow";
   CHECK(has_facts(warned(job), {"max_gpus: 2", "gpu_type: slow", "1 GPU at"}));
-  job.max_gpus.reset();
+  job.limits.max_gpus.reset();
   CHECK(has_facts(warned(job), {"gpu_type: slow", "1 GPU at"}));
   CHECK_FALSE(has_facts(warned(job), {"gpus:"}));
   CHECK(bound_warning(c, job, {}, *make_policy("frenzy")).empty());
@@ -146,7 +146,7 @@ TEST_CASE("a training must meet its time and cost limits; a study in slots has n
   const auto c = single_gpus();
   auto job = training_of(2, 1);
   CHECK(plans_for(c, job));
-  job.deadline_s = 1e-6;
+  job.limits.deadline_s = 1e-6;
   const auto late = plans_for(c, job);
   REQUIRE_FALSE(late);
   CHECK(late.error().code == reason::kind::infeasible);

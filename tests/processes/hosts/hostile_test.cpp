@@ -141,7 +141,7 @@ TEST_CASE(
     REQUIRE(m);
     s.spec.model = *m;
     s.spec.global_batch = 4;
-    s.spec.command = {"true"};
+    s.spec.program.command = {"true"};
     REQUIRE(honest->ask(s, long_s).reply);
   }
   const auto ring = runtime::load_keys(place.keys, "mallory");

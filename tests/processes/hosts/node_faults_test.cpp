@@ -36,9 +36,9 @@ struct faults_fixture {
   /// A program of one GPU in `where`, which must never lose an attempt.
   job_id submit(const std::string& script, std::uint32_t max_restarts = 0) {
     auto s = fixture::program("program", script);
-    s.gpus = 1;
-    s.max_restarts = max_restarts;
-    s.working_directory = where.path();
+    s.request.gpus = 1;
+    s.limits.max_restarts = max_restarts;
+    s.program.working_directory = where.path();
     return cluster.submit(s);
   }
   job_status job(job_id id) { return cluster.job(id); }

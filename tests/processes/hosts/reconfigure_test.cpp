@@ -35,14 +35,14 @@ struct changing_cluster : fixture {
     REQUIRE(wait_for_nodes());
     for (int i = 0; i < 10; ++i) {
       auto job = program(fmt::format("program-{}", i), "echo begun; exec sleep 600");
-      job.gpus = 1;  // two nodes hold them all
-      job.exact_gpus = true;
+      job.request.gpus = 1;  // two nodes hold them all
+      job.request.exact = true;
       submit(job);
     }
     auto training = formats::load_job(shipped("jobs/train-tiny.yaml"));
     REQUIRE(training);
     training->iterations = 10'000'000;
-    training->max_gpus = 2;
+    training->limits.max_gpus = 2;
     training->train->checkpoint.clear();
     submit(*training);
     REQUIRE(wait_until([](const query_reply& r) {

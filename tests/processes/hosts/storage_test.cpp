@@ -92,8 +92,8 @@ job_spec large_job(int n) {
   spec.model = *formats::load_model(shipped("models/bert-large.yaml"));
   spec.name = fmt::format("job-{}", n);
   spec.global_batch = 4;
-  spec.command = {"true"};
-  spec.environment = {{"FILLER", std::string(20'000, 'x')}};
+  spec.program.command = {"true"};
+  spec.program.environment = {{"FILLER", std::string(20'000, 'x')}};
   return spec;
 }
 

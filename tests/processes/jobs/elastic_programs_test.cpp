@@ -71,11 +71,11 @@ struct sleeper_fixture {
   }
   job_id submit(const char* kind, double grace_s) {
     auto s = fixture::program("sleeper", "");
-    s.command = {"python3", where.write("sleeper.py", sleeper), kind};
+    s.program.command = {"python3", where.write("sleeper.py", sleeper), kind};
     s.iterations = 1'000'000;
-    s.working_directory = where.path();
-    s.elastic.emplace();
-    s.grace_s = grace_s;
+    s.program.working_directory = where.path();
+    s.program.elastic.emplace();
+    s.program.grace_s = grace_s;
     return cluster.submit(s);
   }
   job_status job(job_id id) { return cluster.job(id); }

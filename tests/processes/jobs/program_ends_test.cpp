@@ -35,8 +35,8 @@ job_spec program(const fs::path& directory, const char* model, const std::string
   s.name = "program";
   s.global_batch = 2;
   s.iterations = 100'000;
-  s.command = {"sh", "-c", script};
-  s.working_directory = directory.string();
+  s.program.command = {"sh", "-c", script};
+  s.program.working_directory = directory.string();
   return s;
 }
 
@@ -224,12 +224,12 @@ TEST_CASE(
              Catch::Contains("out of memory") &&
                  Catch::EndsWith("; most recently: node e-1: exit status 1: CUDA out of memory"));
   const auto missing =
-      f.submit("gpt2-7b", "", [&](job_spec& s) { s.command = {"no-such-program"}; });
+      f.submit("gpt2-7b", "", [&](job_spec& s) { s.program.command = {"no-such-program"}; });
   CHECK_THAT(f.detail_once_failed(missing), Catch::Matches("node e-[01]: .*no-such-program.*"));
   const auto outlives = f.submit("gpt2-7b",
                                  "[ $NODE_RANK = 1 ] && exit 0; trap 'exit 0' TERM; "
                                  "while :; do sleep 0.05; done",
-                                 [](job_spec& s) { s.rank_wait_s = 1.5; });
+                                 [](job_spec& s) { s.program.rank_wait_s = 1.5; });
   CHECK(runtime::wait_until(
       [&] { return f.job(outlives).ended_ranks == std::vector<std::uint32_t>{1}; }, long_s, 0.1));
   CHECK(f.detail_once_failed(outlives) ==
@@ -261,8 +261,8 @@ namespace {
 /// attempts may run at the same time.
 void stops_meet_kills(int points) {
   ends_fixture f{"stops-meet-kills"};
-  const auto id =
-      f.submit("gpt2-7b", saving("both", "exit 0"), [](job_spec& s) { s.max_restarts = 1000; });
+  const auto id = f.submit("gpt2-7b", saving("both", "exit 0"),
+                           [](job_spec& s) { s.limits.max_restarts = 1000; });
   random_source random{7};
   std::uint64_t saved = 0;
   for (int i = 0; i < points; ++i) {

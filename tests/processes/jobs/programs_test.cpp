@@ -184,7 +184,7 @@ TEST_CASE("wall clocks that step back and forth cost no lease, and move no deadl
   const auto script = fmt::format("until [ -e {}/enough ]; do sleep 0.1; done", f.state.string());
   const auto with_deadline = [&](const char* name, double deadline_s) {
     auto spec = f.program(name, script);
-    spec.deadline_s = deadline_s;
+    spec.limits.deadline_s = deadline_s;
     return f.submit(spec);
   };
   const auto id = f.submit("steady", script);
@@ -235,7 +235,7 @@ TEST_CASE("a program that has run for its time limit is terminated") {
   fixture f{"time-limit"};
   REQUIRE(f.wait_for_nodes());
   auto spec = f.program("long", "exec sleep 1000");
-  spec.time_limit_s = 2;
+  spec.limits.time_limit_s = 2;
   const auto id = f.submit(spec);
   REQUIRE(f.wait_until(all_final));
   const auto j = job_in(f.jobs(), id);

@@ -38,9 +38,9 @@ struct words_fixture {
   using change = std::function<void(job_spec&)>;
   job_id submit(const std::string& script, const change& c = {}) {
     auto s = fixture::program("program", script);
-    s.assumed_model = s.exact_gpus = true;
-    s.gpus = 1;
-    s.working_directory = where.path();
+    s.assumed.model = s.request.exact = true;
+    s.request.gpus = 1;
+    s.program.working_directory = where.path();
     if (c) c(s);
     return cluster.submit(s);
   }
@@ -95,17 +95,17 @@ TEST_CASE("every end of a real job has its word, and only its word", "[.retries]
   jobs[finished] = f.submit("exit 0");
   jobs[end_word::exit] = f.submit("exit 143");
   jobs[end_word::signal] = f.submit("kill -TERM $$");
-  jobs[start_failed] = f.submit("", [](job_spec& s) { s.command = {"no-such-program"}; });
-  jobs[time_limit] = f.submit(sleeps, [](job_spec& s) { s.time_limit_s = 1; });
-  jobs[deadline] = f.submit(sleeps, [](job_spec& s) { s.deadline_s = 2; });
+  jobs[start_failed] = f.submit("", [](job_spec& s) { s.program.command = {"no-such-program"}; });
+  jobs[time_limit] = f.submit(sleeps, [](job_spec& s) { s.limits.time_limit_s = 1; });
+  jobs[deadline] = f.submit(sleeps, [](job_spec& s) { s.limits.deadline_s = 2; });
   jobs[out_of_memory] = f.submit("echo 'CUDA out of memory'; exit 1", [](job_spec& s) {
-    s.retries = retry_rule{0, 1, 1, {out_of_memory}, {}};
+    s.program.retries = retry_rule{0, 1, 1, {out_of_memory}, {}};
   });
   jobs[rank_wait] =
       f.submit("[ $NODE_RANK = 1 ] && exit 0; trap 'exit 0' TERM; while :; do sleep 0.05; done",
                [](job_spec& s) {
-                 s.gpus = 8;
-                 s.rank_wait_s = 1;
+                 s.request.gpus = 8;
+                 s.program.rank_wait_s = 1;
                });
   for (const auto& [word, id] : jobs) {
     const auto s = f.ended(id);
@@ -123,8 +123,8 @@ TEST_CASE("every end of a real job has its word, and only its word", "[.retries]
 
   // A job that no cluster like this can hold, and a training whose numbers overflow.
   auto large = fixture::program("large", "exit 0");
-  large.assumed_model = large.exact_gpus = true;
-  large.gpus = 1000;
+  large.assumed.model = large.request.exact = true;
+  large.request.gpus = 1000;
   CHECK(f.ask<submit_reply>(submit_job{0, large}).job == 0);
   const auto all = f.cluster.jobs().jobs;
   const auto never = std::ranges::find(all, "large", &job_status::name);
@@ -153,9 +153,9 @@ TEST_CASE("every end of a real job has its word, and only its word", "[.retries]
   CHECK(f.ended(held).why == cancelled);
   CHECK(f.job(held).ends->front().why == suspended);
   const auto moves = f.submit("trap 'exit 0' TERM; while :; do sleep 0.05; done", [](job_spec& s) {
-    s.assumed_model = s.exact_gpus = false;
-    s.max_gpus = 2;
-    s.elastic.emplace().max_gpus = 2;
+    s.assumed.model = s.request.exact = false;
+    s.limits.max_gpus = 2;
+    s.program.elastic.emplace().max_gpus = 2;
   });
   const auto gpus = f.running(moves).where.at(0).gpus;
   const auto moved_to =
@@ -174,7 +174,7 @@ TEST_CASE("every end of a real job has its word, and only its word", "[.retries]
     return f.ask<drain_reply>(drain_nodes{0, names, drained, stop}).done;
   };
   REQUIRE(nodes_of({"e-0", "e-1"}, true, false));
-  const auto of_node = f.submit(sleeps, [](job_spec& s) { s.max_restarts = 0; });
+  const auto of_node = f.submit(sleeps, [](job_spec& s) { s.limits.max_restarts = 0; });
   f.running(of_node);
   REQUIRE(nodes_of({"e-2"}, true, true));
   CHECK(f.first_end(of_node).why == drained);
@@ -198,13 +198,13 @@ TEST_CASE("every end of a real job has its word, and only its word", "[.retries]
 TEST_CASE("a script that fails twice ends well, after delays that its rule gives", "[.retries]") {
   words_fixture f;
   const auto id = f.submit("[ $TROUPE_ATTEMPT -gt 2 ] || exit 7", [](job_spec& s) {
-    s.retries = retry_rule{3, 1, 600, {}, {}};
+    s.program.retries = retry_rule{3, 1, 600, {}, {}};
   });
   const auto never = f.submit("exit 2", [](job_spec& s) {
-    s.retries = retry_rule{3, 1, 600, {}, {1, 2, 3}};
+    s.program.retries = retry_rule{3, 1, 600, {}, {1, 2, 3}};
   });
   const auto up = f.submit("exit 9", [](job_spec& s) {
-    s.retries = retry_rule{1, 0.2, 600, {}, {}};
+    s.program.retries = retry_rule{1, 0.2, 600, {}, {}};
   });
   REQUIRE(f.ended(id).state == job_state::finished);
   const auto done = f.job(id);
@@ -227,7 +227,7 @@ TEST_CASE("a script that fails twice ends well, after delays that its rule gives
 
   // A controller that ends in the wait begins it no second time.
   const auto waits = f.submit("[ $TROUPE_ATTEMPT -gt 1 ] || exit 1", [](job_spec& s) {
-    s.retries = retry_rule{1, 4, 600, {}, {}};
+    s.program.retries = retry_rule{1, 4, 600, {}, {}};
   });
   f.first_end(waits);
   f.cluster.cluster->kill("controller");

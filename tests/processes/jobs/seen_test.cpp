@@ -143,10 +143,11 @@ TEST_CASE(
   job.train.reset();
   job.pipeline = {};
   job.name = "reports";
-  job.command = {"sh", "-c",
-                 "echo iterations: 20 > $TROUPE_REPORT; while ! [ -e $GO ]; do sleep 0.1; done; "
-                 "exit 3"};
-  job.environment["GO"] = (f.state / "go").string();
+  job.program.command = {
+      "sh", "-c",
+      "echo iterations: 20 > $TROUPE_REPORT; while ! [ -e $GO ]; do sleep 0.1; done; "
+      "exit 3"};
+  job.program.environment["GO"] = (f.state / "go").string();
   const auto id = f.submit(job);
   REQUIRE(f.wait_until([](const query_reply& r) { return r.jobs.front().iteration == 20; }));
   auto j = ask(f, {"status", fmt::to_string(id), "--json"}).document()["jobs"][0];
@@ -169,7 +170,7 @@ TEST_CASE("untrusted text is printed escaped, and explain shows a failed job's l
   job.pipeline = {};
   job.name = "hostile";
   job.model.name = "\x1b]0;owned\x07\x1b[2J";
-  job.command = {"sh", "-c", "printf '\\033[2Jthe last words\\n'; exit 7"};
+  job.program.command = {"sh", "-c", "printf '\\033[2Jthe last words\\n'; exit 7"};
   const auto id = f.submit(job);
   REQUIRE(f.wait_until(all_final));
   for (const auto& words :

@@ -27,9 +27,9 @@ struct tuning_cluster : fixture {
   /// Simulated fine-tuning that may be merged with others of the same kind.
   job_id submit_tuning(const std::string& name) {
     job_spec spec = program(name, "");
-    spec.command.clear();
+    spec.program.command.clear();
     spec.iterations = its_iterations;
-    spec.dataset_card = {"animals", "photo"};
+    spec.merging.dataset_card = {"animals", "photo"};
     return submit(spec);
   }
 

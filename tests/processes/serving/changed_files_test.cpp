@@ -177,14 +177,14 @@ TEST_CASE("trainings whose files shrink or are no files fail alone, and their no
       "intra: pcie3, inter: eth10}\nsettings: {heartbeat_s: 0.2, lease_s: 3}\n");
   changed_cluster f{"shrinking-file", file};
   auto honest = changed_cluster::program("honest", "echo begun; exec sleep 600");
-  honest.gpus = 1;
-  honest.exact_gpus = true;
+  honest.request.gpus = 1;
+  honest.request.exact = true;
   const auto other = f.submit(honest);
   const auto training = [&](const std::string& name) {
     auto job = formats::load_job(shipped("jobs/train-tiny.yaml"));
     REQUIRE(job);
     job->name = name;
-    job->max_gpus = 1;
+    job->limits.max_gpus = 1;
     job->iterations = 10'000'000;
     fs::copy_file(shipped("data/founding.txt"), directory.path(name + ".txt"));
     job->train->data = directory.path(name + ".txt");

@@ -19,7 +19,7 @@ job_spec open_training(const fixture& f, const std::string& name, std::uint64_t 
   job->iterations = iterations;
   job->pipeline = {};
   job->microbatches.reset();
-  job->gpus = 2;  // for crius, which gives it half or double as many, too
+  job->request.gpus = 2;  // for crius, which gives it half or double as many, too
   job->train->checkpoint = (f.state / name).string();
   job->train->checkpoint_every = 100'000;
   return *job;

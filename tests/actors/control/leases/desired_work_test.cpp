@@ -37,8 +37,8 @@ struct one_lease {
 
 job_spec program() {
   auto s = harness::small_job("one", 100);
-  s.command = {"sh"};
-  s.working_directory = "/somewhere";
+  s.program.command = {"sh"};
+  s.program.working_directory = "/somewhere";
   return s;
 }
 

@@ -12,8 +12,8 @@ namespace {
 
 job_spec elastic_spec() {
   auto spec = harness::small_job("job", 100, 8);
-  spec.command = {"train"};
-  spec.elastic.emplace();
+  spec.program.command = {"train"};
+  spec.program.elastic.emplace();
   return spec;
 }
 
@@ -98,7 +98,7 @@ TEST_CASE("status has a measured rate in place of the job file's for the same GP
   const auto c = harness::small_cluster();
   const ledger book{*c};
   auto spec = elastic_spec();
-  spec.elastic->rates = {{"A40", 2, 0, 9}, {"A40", 1, 0, 5}};
+  spec.program.elastic->rates = {{"A40", 2, 0, 9}, {"A40", 1, 0, 5}};
   job_record j;
   j.elastic.emplace();
   add_attempt(*j.elastic, spec, stopped_lease(), "A40", 1103, 40);

@@ -28,7 +28,7 @@ struct scripted_ledger {
     job_spec s;
     s.name = "job";
     s.iterations = 100;
-    s.max_restarts = max_restarts;
+    s.limits.max_restarts = max_restarts;
     REQUIRE(say(job_accepted{id, request ? request : id * 7, 1, s, "somebody"}));
   }
   lease_granted grant_of(lease_id lease, job_id job, std::vector<lease_part> parts,

@@ -10,7 +10,7 @@ namespace {
 job_record job_of(job_state state, std::uint64_t iterations, std::uint64_t done) {
   job_spec spec;
   spec.iterations = iterations;
-  spec.command = {"a program"};
+  spec.program.command = {"a program"};
   job_record j;
   j.id = 3;
   j.state = state;
@@ -141,7 +141,7 @@ TEST_CASE("a program that does not say how many iterations it has shows those do
 TEST_CASE("simulated work has done what its time allows, after its start") {
   auto j = job_of(job_state::running, 100, 20);
   auto spec = *j.spec;
-  spec.command.clear();
+  spec.program.command.clear();
   j.spec = shared_value{spec};
   auto l = a_lease();
   CHECK(status(j, &l, nullptr, 105).iteration == 20);

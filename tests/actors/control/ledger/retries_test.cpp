@@ -20,9 +20,9 @@ namespace {
 
 job_spec retried(std::uint32_t attempts, double delay_s = 10) {
   auto s = harness::small_job("retried", 1000);
-  s.command = {"train"};
-  s.max_restarts = 3;
-  s.retries = retry_rule{attempts, delay_s, 600, {}, {}};
+  s.program.command = {"train"};
+  s.limits.max_restarts = 3;
+  s.program.retries = retry_rule{attempts, delay_s, 600, {}, {}};
   return s;
 }
 
@@ -173,14 +173,14 @@ TEST_CASE("the delay of a retry counts from the end, is doubled, bounded, and di
   one_part t{retried(5)};
   t.attempt(end_word::exit, 500, 1);
   REQUIRE(t.waits());
-  CHECK(t.delay_s() == Approx(backoff_s(*t.job().spec->retries, 1, 1)));
+  CHECK(t.delay_s() == Approx(backoff_s(*t.job().spec->program.retries, 1, 1)));
   CHECK(t.job().retried == 1);
   t.attempt(end_word::signal, 500, 137);
-  CHECK(t.delay_s() == Approx(backoff_s(*t.job().spec->retries, 2, 1)));
+  CHECK(t.delay_s() == Approx(backoff_s(*t.job().spec->program.retries, 2, 1)));
   // A newly saved iteration makes it the first failure again; what people do changes nothing.
   t.attempt(end_word::exit, 500, 1, 70);
   CHECK(t.job().retried == 1);
-  CHECK(t.delay_s() == Approx(backoff_s(*t.job().spec->retries, 1, 1)));
+  CHECK(t.delay_s() == Approx(backoff_s(*t.job().spec->program.retries, 1, 1)));
   t.attempt(end_word::requeued, 5, {}, 70);
   CHECK(t.job().retried == 1);
   t.attempt(end_word::lost_node, 5, {}, 70);
@@ -206,8 +206,8 @@ TEST_CASE("a job fails for good when its retries are used up, and says how often
   CHECK_FALSE(never.waits());
   // As `elastic` does by itself: at once, and without counting attempts that have saved.
   auto spec = retried(0);
-  spec.retries.reset();
-  spec.elastic.emplace().retries = 1;
+  spec.program.retries.reset();
+  spec.program.elastic.emplace().retries = 1;
   one_part elastic{spec};
   for (std::uint64_t i = 1; i < 5; ++i) elastic.attempt(end_word::exit, 5, 1, i);
   CHECK(elastic.job().retried == 0);
@@ -221,7 +221,7 @@ TEST_CASE("a job fails for good when its retries are used up, and says how often
 TEST_CASE("a job is repeated only after the words and statuses that its rule names") {
   const auto repeats = [](const retry_rule& rule, end_word why, std::int32_t status) {
     auto spec = retried(3);
-    spec.retries = rule;
+    spec.program.retries = rule;
     one_part t{spec};
     t.attempt(why, 5, status);
     return t.waits();
@@ -244,7 +244,7 @@ TEST_CASE("a job is repeated only after the words and statuses that its rule nam
   CHECK(memory.waits());
   CHECK(memory.delay_s() == 0);
   auto spec = retried(1);
-  spec.retries->on = {end_word::out_of_memory};
+  spec.program.retries->on = {end_word::out_of_memory};
   one_part counted{spec};
   counted.attempt(end_word::out_of_memory);
   CHECK(counted.delay_s() >= 10);
@@ -374,7 +374,7 @@ TEST_CASE("a node that does not start a job, and does not say that it is unable,
   retrying t;
   t.begin();
   auto spec = retried(0);
-  spec.max_restarts = 5;
+  spec.limits.max_restarts = 5;
   const auto id = t.submit(spec);
   const double from_s = t.world.now_s();
   while (!is_final(t.job(id).state) && t.world.now_s() < from_s + 200) {

@@ -36,7 +36,7 @@ std::vector<arrival> jobs_from(double first_s, int count, double every_s,
   std::vector<arrival> result;
   for (int i = 0; i < count; ++i) {
     auto spec = small_job("job", iterations, 1);
-    spec.gpus = 1;
+    spec.request.gpus = 1;
     result.push_back({first_s + i * every_s, spec});
   }
   return result;

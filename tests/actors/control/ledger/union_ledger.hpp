@@ -29,7 +29,7 @@ inline job_accepted job_of(job_id id, std::uint64_t iterations) {
   s.name = "job";
   s.iterations = iterations;
   s.global_batch = 8;
-  s.max_restarts = 1;
+  s.limits.max_restarts = 1;
   return {id, id * 7, 1, s, "somebody"};
 }
 

@@ -114,14 +114,14 @@ TEST_CASE("jobs that differ in nothing that plans depend on have their plans mad
   CHECK(times(false, [](job_spec& j) { j.name = "two"; }) == 1);
   CHECK(times(false, [](job_spec& j) { j.priority = 5; }) == 1);
   CHECK(times(false, [](job_spec& j) { j.iterations = 7; }) == 1);
-  CHECK(times(false, [](job_spec& j) { j.gpus = 2; }) == 1);
-  CHECK(times(true, [](job_spec& j) { j.gpus = 2; }) == 2);
+  CHECK(times(false, [](job_spec& j) { j.request.gpus = 2; }) == 1);
+  CHECK(times(true, [](job_spec& j) { j.request.gpus = 2; }) == 2);
   CHECK(times(false, [](job_spec& j) { j.global_batch = 8; }) == 2);
-  CHECK(times(false, [](job_spec& j) { j.command = {"x"}; }) == 2);
+  CHECK(times(false, [](job_spec& j) { j.program.command = {"x"}; }) == 2);
   // The plans of two jobs do not depend on which programs they run.
   asked_estimator e;
-  CHECK(e.plans_for(with([](job_spec& j) { j.command = {"x"}; }), with([](job_spec& j) {
-                      j.command = {"y", "z"};
+  CHECK(e.plans_for(with([](job_spec& j) { j.program.command = {"x"}; }), with([](job_spec& j) {
+                      j.program.command = {"y", "z"};
                     })) == 1);
 }
 
@@ -134,9 +134,9 @@ TEST_CASE("of a job with a deadline or a budget the plans depend on how much the
     return e.plans_for(a, b);
   };
   CHECK(times([](job_spec&) {}) == 1);
-  CHECK(times([](job_spec& j) { j.deadline_s = 100; }) == 2);
-  CHECK(times([](job_spec& j) { j.budget = 100; }) == 2);
-  CHECK(times([](job_spec& j) { j.slo_s = 100; }) == 2);
+  CHECK(times([](job_spec& j) { j.limits.deadline_s = 100; }) == 2);
+  CHECK(times([](job_spec& j) { j.limits.budget = 100; }) == 2);
+  CHECK(times([](job_spec& j) { j.limits.slo_s = 100; }) == 2);
 }
 
 TEST_CASE("jobs that are quick to plan go first, others in the order in which they came") {

@@ -82,7 +82,7 @@ TEST_CASE("why a job waits counts what is idle of its plans' types, and what it 
     CHECK(k.explained().plans[0].verdict == "needs 4 GPUs with more than 30.00 GB; 3 are idle");
   }
   SECTION("only of the type that it asks for") {
-    s.required_gpu_type = "A100-80GB";
+    s.limits.required_gpu_type = "A100-80GB";
     how.gpu_types = {};
     how.data_parallel = 5;
     k.submit(s);
@@ -91,8 +91,8 @@ TEST_CASE("why a job waits counts what is idle of its plans' types, and what it 
     CHECK(k.explained().plans[0].verdict == "needs 5 GPUs with more than 30.00 GB; 4 are idle");
   }
   SECTION("of a program with an exact number, the same number on each node") {
-    s.exact_gpus = true;
-    s.gpus = 4;
+    s.request.exact = true;
+    s.request.gpus = 4;
     k.submit(s);
     k.plan_for({how});
     lose({3, 1, 4, 4});
@@ -103,8 +103,8 @@ TEST_CASE("why a job waits counts what is idle of its plans' types, and what it 
     CHECK(k.waiting_reason() == "priority");
   }
   SECTION("for the number that the job asks for, where the policy gives it that") {
-    s.gpus = 9;
-    s.command.clear();
+    s.request.gpus = 9;
+    s.program.command.clear();
     how.gpu_types = {0};
     k.submit(s);
     auto all = a_plan(9, 30, 10);
@@ -135,10 +135,10 @@ TEST_CASE("a job whose GPUs are kept for another one waits for that reservation"
 TEST_CASE("of a program of unknown memory and model neither is shown") {
   known_state k;
   auto s = k.spec();
-  s.exact_gpus = s.assumed_model = true;
+  s.request.exact = s.assumed.model = true;
   s.model.name = "gpt2-124m";
   s.iterations = 1;
-  s.gpus = 4;
+  s.request.gpus = 4;
   k.submit(s);
   auto how = a_plan(4, 0.001, 8);
   how.gpu_types = {0, 1, 2};
@@ -332,7 +332,7 @@ TEST_CASE("a running job's placement is explained node by node") {
 TEST_CASE("a job on several nodes is explained by the nodes with the most idle GPUs") {
   known_state k;
   auto s = k.spec();
-  s.required_gpu_type = "A100-40GB";
+  s.limits.required_gpu_type = "A100-40GB";
   k.submit(s);
   const auto how = a_plan(6, 10, 8);
   k.plan_for({how});
@@ -386,7 +386,7 @@ TEST_CASE("the plans of a waiting job are said to rest on guesses, until its spe
   k.c.gpus[1].source = "efficiency: assumed";
   k.c.gpus[1].kernel_us = 50;
   auto s = k.spec();
-  s.elastic.emplace();
+  s.program.elastic.emplace();
   k.submit(s);
   const auto said = [&] { return k.explained().guesses.value_or(std::vector<std::string>{}); };
   CHECK(said().empty());

@@ -62,7 +62,7 @@ struct known_state {
     job_spec s;
     s.name = "one";
     s.iterations = 100;
-    s.command = {"a program"};
+    s.program.command = {"a program"};
     return s;
   }
   void submit(const job_spec& s) {

@@ -15,7 +15,7 @@ struct tuning_jobs : known_state {
 
   void add(job_id id, std::vector<std::string> card, double duration_s = 0) {
     auto s = harness::small_job("tuning", 100, 10);
-    s.dataset_card = std::move(card);
+    s.merging.dataset_card = std::move(card);
     REQUIRE(state.book.apply(job_accepted{id, id, 1, s, "somebody"}));
     if (duration_s > 0)
       plans[id] = {id,
