@@ -69,9 +69,10 @@ bool read_entry(shape::unpacker& in, journal_entry& e) {
     in.use_third_format();
     return in.unpack_alternative(e) && in.at_end();
   }
+  if (size != 3) return in.refuse("wrong number of fields");
   std::uint64_t version = 0;
-  if (size != 3 || !in.unpack(version) || version != journal_version)
-    return in.refuse("neither of version 4 of the journal nor of an older one");
+  if (!in.unpack(version)) return false;
+  if (version != journal_version) return in.refuse("of a version that this program does not know");
   return in.unpack_alternative(e) && in.at_end();
 }
 

@@ -17,8 +17,8 @@
 #include "messages/wire/large_variant.hpp"
 #include "messages/wire/stage.hpp"
 
-// The controller's journal contains entries in the same encoding as messages, each an array of two:
-// `[kind, entry]`. Applied in order, they yield the ledger. They are never sent.
+// The controller's journal contains entries in the same encoding as messages: `[4, kind, entry]`,
+// before version 4 `[kind, entry]`. In order, they yield the ledger. They are never sent.
 
 namespace troupe {
 

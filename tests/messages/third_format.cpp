@@ -197,25 +197,6 @@ training_report report() {
   return r;
 }
 
-job_status status() {
-  auto s = status_from(elastic_program());
-  s.job = 4;
-  s.state = job_state::running;
-  s.submitted_s = 1, s.started_s = 2, s.ended_s = 3, s.attempts = 4;
-  s.how = a_plan(), s.where = {{1, 2}};
-  s.iterations_done = 70, s.predicted_bytes = 30e9, s.peak_bytes = 31e9;
-  s.detail = "resumed", s.owner = "anna", s.waiting_reason = "resources";
-  s.exit_code = 1, s.iteration = 75, s.iterations = 1000;
-  s.loss = 2.5, s.tokens_per_s = 99.5, s.eta_s = 300.0;
-  s.failed_rank = 1, s.failed_node = "b", s.ended_ranks = std::vector<std::uint32_t>{0};
-  s.merged_with = std::vector<job_id>{2, 3};
-  s.lease = 5, s.follows = 4;
-  s.elastic = elastic_status{70, 4, 2, 12.5, 3.5, 20.0, 5, {{{"T4", 4, 2, 31.5}, 30}}};
-  s.out_of_memory = 2, s.why = end_word::lost_node, s.retried = 1, s.retry_in_s = 10;
-  s.ends = std::vector<attempt_end>{{end_word::lost_node, 2, 3, 4, 1, 2, 137}};
-  return s;
-}
-
 }  // namespace
 
 std::vector<job_spec> jobs_of_third_format() {

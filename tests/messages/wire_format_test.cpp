@@ -32,7 +32,7 @@ TEST_CASE("journal entries are encoded to the golden bytes") {
 TEST_CASE("integers and lengths may be encoded longer than necessary") {
   // query_jobs{4242, 0}: array 16, uint 8, uint 16, uint 64, int 32, array 32, int 16 and int 64.
   const auto longer =
-      decode(from_hex("dc 0005  cc 03  cd 000e  cf 0000000080000001  d2 00000000  dd 00000002  d1 "
+      decode(from_hex("dc 0005  cc 04  cd 000e  cf 0000000080000001  d2 00000000  dd 00000002  d1 "
                       "1092  d3 0000000000000000"));
   REQUIRE(longer);
   CHECK(longer->second == message{query_jobs{4242, 0}});
@@ -178,6 +178,10 @@ const refused_case refused_entries[] = {
     {"an entry of a negative kind", "92 ff 90", malformed, "out of the field's range"},
     {"an entry with bytes after it", "92 00 94 02 cb 8000000000000000 00 00 00", malformed,
      "follow the end"},
+    {"an entry of a later version", "93 05 00 94 02 cb 8000000000000000 00 00", malformed,
+     "of a version that this program does not know"},
+    {"an entry of this version of an unknown kind", "93 04 10 90", malformed,
+     "unknown alternative"},
     {"a state that no job has", "92 05 94 01 cb 0000000000000000 06 a0", malformed,
      "unknown enumerator"},
 };
