@@ -85,7 +85,7 @@ struct program_work {
                 elastic, retries);
 };
 
-/// What a program's user did not say, so that a default stands in for it.
+/// Defaults that stand in for what a program's user did not say.
 struct job_assumptions {
   bool model = false;  // job_spec::model is not the program's
   /// 1 iteration, samples of 1: none: by the number, which a user may have given as well.

@@ -352,7 +352,7 @@ using any_journal_entry =
                  job_suspended, cluster_changed, node_drained, member_ended, program_saved>;
 using journal_entry = large_variant<any_journal_entry>;
 
-/// Of the entries that are written. Those of 1 to 3 are read (fields_3).
+/// The version of entries that are written. Those of 1 to 3 are read (fields_3).
 inline constexpr std::uint8_t journal_version = 4;
 
 }  // namespace troupe
