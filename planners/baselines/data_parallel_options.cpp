@@ -66,7 +66,7 @@ std::optional<placed_plan> place_requested(const std::vector<gpu_pool>& pools, f
     if (o.how->gpus() != wanted || o.how->bytes_per_gpu <= j.history.bytes_floor) continue;
     const auto& pool = pools[o.pool];
     auto where = j.facts().exact_gpus ? find_for_program(free, pool, wanted, *j.spec)
-                                              : free.find(pool, wanted, {});
+                                      : free.find(pool, wanted, {});
     if (where.empty()) continue;
     free.take(where);
     return placed_plan{*o.how, std::move(where)};

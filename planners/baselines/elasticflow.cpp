@@ -127,8 +127,8 @@ class elastic_pool {
     std::vector<count_grant> grants;
     for (const auto i : order) {
       const auto& where = jobs_[i].job->where;
-      grants.push_back({0, shares[i], &where, total_gpus(where) == shares[i],
-                        jobs_[i].job->facts().exact_gpus});
+      grants.push_back(
+          {0, shares[i], &where, total_gpus(where) == shares[i], jobs_[i].job->facts().exact_gpus});
     }
     place_counts({pool_}, grants, free_);
     std::vector<allocation> places(jobs_.size());

@@ -41,7 +41,7 @@ class gandiva_round {
       if (o.how->gpus() != wanted || o.how->bytes_per_gpu <= j.history.bytes_floor) continue;
       const auto& pool = pools_[o.pool];
       auto where = j.facts().exact_gpus ? find_for_program(free_, pool, wanted, *j.spec)
-                                                : free_.find(pool, wanted, {});
+                                        : free_.find(pool, wanted, {});
       if (!where.empty()) rooms.emplace_back(o.how, std::move(where));
     }
     if (rooms.empty()) return false;

@@ -146,9 +146,8 @@ class opportunistic : public queue_policy {
         out.push_back(give_up(j->id, std::move(*why)));
         continue;
       }
-      auto start = j->facts().exact_gpus
-                       ? place_exact(s.cluster, *idle, *j)
-                       : attempt(s.cluster, *idle, *j, attempts, max_tensor);
+      auto start = j->facts().exact_gpus ? place_exact(s.cluster, *idle, *j)
+                                         : attempt(s.cluster, *idle, *j, attempts, max_tensor);
       if (!start) continue;  // a smaller job behind it may go first
       idle.take(start->where);
       out.push_back(start_job(j->id, std::move(start->how), std::move(start->where)));
