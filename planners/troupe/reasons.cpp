@@ -52,9 +52,8 @@ std::string why_assigned(const cluster& c, const assigned& a) {
   if (!runs)
     return fmt::format("starts on {}, the best of {} configurations: {}; {}", gpus_text(c, how),
                        x.options().size(),
-                       x.job->facts().has_known_length
-                           ? fmt::format("{:.0f} s to its end", new_s)
-                           : "how long it runs is not known",
+                       x.job->facts().has_known_length ? fmt::format("{:.0f} s to its end", new_s)
+                                                       : "how long it runs is not known",
                        behind_text(a));
   const auto now = total_gpus(x.job->where);
   const double present_s =
