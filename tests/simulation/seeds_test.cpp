@@ -3,7 +3,6 @@
 #include <functional>
 #include <set>
 #include <string>
-#include <utility>
 
 #include <catch2/catch.hpp>
 
@@ -58,16 +57,15 @@ TEST_CASE("200 fault seeds with elastic programs satisfy the oracle") {
 TEST_CASE("the seeds come to the rare branches of the lease manager") {
   using namespace troupe::actors;
   troupe::runtime::set_log_level(troupe::runtime::log_level::none);
-  // Those of programs on real nodes are the business of tests/processes, and a union that everyone
-  // leaves of unions_by_hand_test. No policy's decision gets as far as a ledger that refuses it.
-  const std::set elsewhere{rare_branch::unable_node, rare_branch::rank_waited,
-                           rare_branch::controller_away, rare_branch::no_member_left,
-                           rare_branch::refused_union};
-  const std::pair<std::string (*)(std::uint64_t), std::uint64_t> runs[] = {
-      {run_fault_seed, 40}, {run_union_seed, 100}, {run_program_seed, 40}};
+  // Those of programs on real nodes are the business of tests/processes, and members that leave one
+  // by one of unions_by_hand_test: one seed in a hundred has any. No policy's decision gets as far
+  // as a ledger that refuses it.
+  const std::set elsewhere{rare_branch::unable_node,     rare_branch::rank_waited,
+                           rare_branch::controller_away, rare_branch::member_done,
+                           rare_branch::no_member_left,  rare_branch::refused_union};
   std::set<rare_branch> reached;
-  for (const auto& [run, seeds] : runs)
-    for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+  for (const auto& run : {run_fault_seed, run_union_seed, run_program_seed})
+    for (std::uint64_t seed = 1; seed <= 40; ++seed) {
       reached_branches = 0;
       CHECK(run(seed) == "");
       for (std::size_t b = 0; b < rare_branches.size(); ++b)

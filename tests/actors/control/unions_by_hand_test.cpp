@@ -272,7 +272,9 @@ TEST_CASE("members with adapters end when their own iterations are done") {
   t.submit_three();
   t.report(299);
   CHECK(t.state(1) == job_state::running);
+  reached_branches = 0;
   t.report(300);
+  CHECK(reached_branches == 1U << static_cast<unsigned>(rare_branch::member_done));
   CHECK(t.state(1) == job_state::finished);
   CHECK(t.c.job(1).iterations_done == 100);
   CHECK(t.merged_with(2) == std::vector<job_id>{3});
