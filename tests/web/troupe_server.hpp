@@ -68,6 +68,17 @@ class server {
     return runtime::wait_until(
         [&] { return metric("troupe_kv_pages{state=\"used\"}", fields) == 0; }, soon_s, 0.02);
   }
+  /// The same, and no sequence runs or waits: one that ended is counted until the batch is next
+  /// looked at, and one that was just read has no pages yet.
+  bool is_idle() const {
+    return runtime::wait_until(
+        [&] {
+          return metric("troupe_sequences{state=\"running\"}") == 0 &&
+                 metric("troupe_sequences{state=\"waiting\"}") == 0 &&
+                 metric("troupe_kv_pages{state=\"used\"}") == 0;
+        },
+        soon_s, 0.02);
+  }
   /// The text that it has printed, notices first.
   std::string output() const { return read_file(dir_ / "out"); }
   runtime::process& process() { return *process_; }
