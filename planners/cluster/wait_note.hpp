@@ -14,7 +14,7 @@ namespace troupe::planners {
 /// Why a waiting job got nothing in a decision. In brackets: the two numbers of its note.
 enum class wait_code : std::uint8_t {
   too_few,    // fewer GPUs are idle than it needs (GPUs that it needs; those of them that are idle)
-  too_far,    // so many are idle, but not where it can use them (the same)
+  too_far,    // enough are idle, but not where it can use them (the same)
   blocked,    // a job before it has to start first (that job)
   outranked,  // others come before it (how many; those that are not stopped for it)
   /// It could start, and waits for GPUs that running jobs release (when they do; until when it

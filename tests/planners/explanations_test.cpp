@@ -16,7 +16,6 @@
 using namespace troupe;
 using namespace troupe::planners;
 using random_life::go_on;
-using random_life::some_job;
 using scene_of_policies::carry_out;
 using scene_of_policies::scene;
 
@@ -35,11 +34,7 @@ void live(const std::string& name, std::uint64_t seed, Decided&& decided) {
   s.by = p.get();
   job_id next = 1;
   for (int step = 0; step < 3; ++step) {
-    for (auto k = 3 + r.below(4); k > 0; --k) {
-      auto& j = s.add(next++, some_job(r, s.cluster));
-      j.training = runs_as_pipelines(*j.spec, j.plans.get());
-      j.submitted_s = s.now_s;
-    }
+    random_life::arrive(s, r, next, 3 + r.below(4));
     random_source own{1};
     s.notes.clear();
     auto d = p->decide(s.view(), own);

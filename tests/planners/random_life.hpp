@@ -35,6 +35,15 @@ inline job_spec some_job(random_source& r, const cluster& c) {
   return job;
 }
 
+/// `jobs` jobs arrive, numbered from `next` on.
+inline void arrive(scene& s, random_source& r, job_id& next, std::uint64_t jobs) {
+  for (; jobs > 0; --jobs) {
+    auto& j = s.add(next++, some_job(r, s.cluster));
+    j.training = runs_as_pipelines(*j.spec, j.plans.get());
+    j.submitted_s = s.now_s;
+  }
+}
+
 /// The world between two decisions: a job that ran ends, runs out of memory or is set back.
 inline void go_on(scene& s, random_source& r) {
   s.now_s += 20 + 400 * r.uniform();

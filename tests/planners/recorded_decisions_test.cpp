@@ -42,11 +42,7 @@ TEST_CASE("a policy makes the recorded decisions, with the recorded figures for 
       s.idle = idle_index{s.cluster};
       job_id next = 1;
       for (int step = 0; step < 6; ++step) {
-        for (auto k = 1 + r.below(4); k > 0; --k) {
-          auto& j = s.add(next++, some_job(r, s.cluster));
-          j.training = runs_as_pipelines(*j.spec, j.plans.get());
-          j.submitted_s = s.now_s;
-        }
+        random_life::arrive(s, r, next, 1 + r.below(4));
         random_source own{1};
         s.notes.clear();
         const auto d = p->decide(s.view(), own);

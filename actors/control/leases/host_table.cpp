@@ -83,7 +83,8 @@ double host_table::silence_limit_s() const {
 }
 
 void host_table::renew_contact(node_state& node, std::uint64_t sequence) {
-  TROUPE_INVARIANT(node.last_report_s <= records_.now(), "a node was not heard of later than now");
+  TROUPE_INVARIANT(node.last_report_s <= records_.now(),
+                   "a node's last report is not in the future");
   node.sequence = sequence;
   node.last_report_s = records_.now();
 }

@@ -33,7 +33,7 @@ inline constexpr std::array<std::string_view, 13> rare_branches{
     "a lease was granted to an earlier process of its node",
     "a part ends that its node never began",
     "a node stopped its work while no controller ran",
-    "a part was not started by a node that takes no work",
+    "a node that takes no work did not start its part",
     "a lost lease had succeeded",
     "a part of a lost lease had succeeded",
     "a member of a union is done before the others",

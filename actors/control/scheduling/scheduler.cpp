@@ -343,7 +343,7 @@ void scheduler_state::propose(std::vector<planners::decision> decisions) {
 
 void scheduler_state::on(const proposal_result& s) {
   TROUPE_INVARIANT(in_flight_ && s.number == proposals_,
-                   "a result is of the proposal that is under way");
+                   "a result belongs to the proposal in flight");
   in_flight_ = false;
   counts_.refused += s.refused.size();
   if (!s.refused.empty()) show_counts();

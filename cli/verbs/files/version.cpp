@@ -9,6 +9,7 @@
 #include "cli/verbs/verb.hpp"
 #include "gpu/device/device_type.hpp"
 #include "messages/domain/device_kind.hpp"
+#include "messages/wire/journal.hpp"
 #include "messages/wire/message.hpp"
 #include "runtime/journal/sqlite_journal.hpp"
 #include "runtime/process/python_package.hpp"
@@ -21,6 +22,9 @@ std::string& build_commit() {
   static std::string commit = "unknown";
   return commit;
 }
+
+// The entries and the file that has them.
+static_assert(runtime::journal_schema_version == journal_version);
 
 /// Versions that must agree between hosts (protocol, journal), which devices this machine can
 /// compute with, and whether this program's parts in Python are there.
