@@ -103,7 +103,7 @@ bool start_some(timing_event& m, const policy& frenzy, random_source& random) {
     if (d.what != decision::kind::start) continue;
     auto job = m.waiting.extract(d.job);
     auto& v = job.mapped();
-    v.attempts = 1;
+    v.progress.attempts = 1;
     v.started_s = timing_event::now_s - random.uniform() * 36'000;
     v.submitted_s = v.started_s - random.uniform() * 3'600;
     v.iteration_s = estimate_iteration(m.cluster, *v.spec, d.how, d.where).iteration_s;

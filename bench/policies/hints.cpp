@@ -34,7 +34,7 @@ class misinformed final : public wrapped_policy {
  private:
   job_views seen(const job_views& all) const {
     auto out = all;
-    for (auto& [id, j] : out) j.spec = seen(j.spec, j.iterations_done);
+    for (auto& [id, j] : out) j.spec = seen(j.spec, j.progress.iterations_done);
     return out;
   }
 

@@ -59,7 +59,7 @@ expected<void> wait_for_jobs(remote& cluster, const std::vector<job_id>& jobs,
 last_output last_output_of(remote& cluster, const job_status& j, std::size_t max_lines) {
   constexpr std::uint64_t max_bytes = 4096, end_of_log = std::uint64_t{1} << 62;
   last_output last;
-  if (j.attempts == 0) return last;  // without an attempt there is no log
+  if (j.progress.attempts == 0) return last;  // without an attempt there is no log
   last.part = failed_part(cluster, j);
   // An offset beyond the end is answered with the log's length.
   const auto about = cluster.ask<log_chunk>(read_log{0, j.job, 0, last.part, end_of_log});
@@ -80,7 +80,7 @@ last_output last_output_of(remote& cluster, const job_status& j, std::size_t max
 }
 
 void note_output(const output& out, remote& cluster, const job_status& j) {
-  if (j.state != job_state::failed || !has_processes(j) || j.attempts == 0) return;
+  if (j.state != job_state::failed || !has_processes(j) || j.progress.attempts == 0) return;
   const auto last = last_output_of(cluster, j, 1);
   if (last.lines.empty()) return;
   out.note("  its last line: {}", printable(last.lines.front()));
@@ -115,8 +115,8 @@ json ending_document(const query_reply& r) {
          {"name", j.name},
          {"state", to_string(j.state)},
          {"exit_code", j.exit_code ? json(*j.exit_code) : json()},
-         {"attempts", j.attempts},
-         {"out_of_memory", j.out_of_memory.value_or(0)},
+         {"attempts", j.progress.attempts},
+         {"out_of_memory", j.history.out_of_memory},
          {"failed_rank", j.failed_rank ? json(*j.failed_rank) : json()},
          {"failed_node", j.failed_node ? json(*j.failed_node) : json()},
          {"detail", j.detail}};

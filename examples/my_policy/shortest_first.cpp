@@ -14,7 +14,7 @@ namespace {
 
 /// Seconds that the job still takes on its best plan.
 double remaining_s(const job_view& job) {
-  const auto left = job.spec->iterations - job.iterations_done;
+  const auto left = job.spec->iterations - job.progress.iterations_done;
   return double(left) * job.spec->global_batch / job.plans->front().samples_per_s;
 }
 

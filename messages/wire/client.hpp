@@ -10,6 +10,8 @@
 #include "messages/base/units.hpp"
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/job.hpp"
+#include "messages/domain/job_progress.hpp"
+#include "messages/domain/memory.hpp"
 #include "messages/domain/plan.hpp"
 #include "messages/wire/generation.hpp"
 #include "messages/wire/work.hpp"
@@ -199,10 +201,10 @@ struct job_status {
   double submitted_s = 0;  // controller's clock; 0: not yet
   double started_s = 0;    // 0: not yet
   double ended_s = 0;      // 0: not yet
-  std::uint32_t attempts = 0;
-  plan how;          // of the present or last attempt
-  allocation where;  // the first has rank 0
-  std::uint64_t iterations_done = 0;
+  job_progress progress;
+  memory_history history;
+  plan how;                    // of the present or last attempt
+  allocation where;            // the first has rank 0
   double predicted_bytes = 0;  // per GPU; 0: unknown
   double peak_bytes = 0;       // per GPU; 0: unknown
   std::string detail;          // why it failed, on which node it was lost, ...
@@ -213,7 +215,7 @@ struct job_status {
   std::vector<std::string> command;       // empty: a training, or simulated work
   std::int32_t priority = 0;              // larger first
   std::optional<std::int32_t> exit_code;  // of the last command that ended; 128 + n for signal n
-  /// Completed iterations, as last reported; `iterations_done` of them survive a failure.
+  /// Completed iterations, as last reported; `progress.iterations_done` of them survive a failure.
   std::uint64_t iteration = 0;
   std::uint64_t iterations = 0;                // of the whole job; 0: unknown
   std::optional<double> loss;                  // of the newest reported iteration
@@ -230,19 +232,16 @@ struct job_status {
   /// part; none: it has all of them.
   std::optional<lease_id> follows{};
   std::optional<elastic_status> elastic{};  // of an elastic program
-  /// Attempts that ran out of memory; none: no attempt has.
-  std::optional<std::uint32_t> out_of_memory{};
   std::optional<end_word> why{};  // of an ended job, or of the last attempt of a waiting one
   std::optional<std::vector<attempt_end>> ends{};  // of its attempts that have ended
-  std::optional<std::uint32_t> retried{};          // repetitions since it last saved
   std::optional<double> retry_in_s{};  // it is not started before; none: it does not wait for that
   static constexpr std::size_t required = 24;
 
-  TROUPE_FIELDS(job_status, job, name, state, submitted_s, started_s, ended_s, attempts, how, where,
-                iterations_done, predicted_bytes, peak_bytes, detail, owner, waiting_reason, model,
+  TROUPE_FIELDS(job_status, job, name, state, submitted_s, started_s, ended_s, progress, history,
+                how, where, predicted_bytes, peak_bytes, detail, owner, waiting_reason, model,
                 command, priority, exit_code, iteration, iterations, loss, tokens_per_s, eta_s,
-                failed_rank, failed_node, ended_ranks, merged_with, lease, follows, elastic,
-                out_of_memory, why, ends, retried, retry_in_s);
+                failed_rank, failed_node, ended_ranks, merged_with, lease, follows, elastic, why,
+                ends, retry_in_s);
 };
 
 /// A job's row as far as its file determines it. Keys that clients see are copied here, next to

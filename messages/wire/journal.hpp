@@ -11,6 +11,7 @@
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/end.hpp"
 #include "messages/domain/job.hpp"
+#include "messages/domain/job_progress.hpp"
 #include "messages/domain/job_union.hpp"
 #include "messages/domain/plan.hpp"
 #include "messages/wire/client.hpp"
@@ -228,16 +229,10 @@ struct job_kept {
   std::optional<double> not_before_s{};    // it is not started before this time; none: at once
 
   // Its attempts so far.
-  std::uint32_t attempts = 0;
-  std::uint64_t iterations_done = 0;
-  double ran_s = 0;  // how long those that have ended ran together
+  job_progress progress;
   memory_history history;
   std::vector<memory_record> memory;
-  std::vector<attempt_record> tries;  // every attempt, the first one first
-  /// Attempts in a row that ended with a lost node and made no progress; of a decoder, that failed
-  /// or lost their node within a minute.
-  std::uint32_t losses = 0;
-  std::uint32_t retried = 0;                // repetitions since it last saved
+  std::vector<attempt_record> tries;        // every attempt, the first one first
   std::optional<elastic_record> elastic{};  // of an elastic program
 
   // Its present attempt, or the last one.
@@ -255,20 +250,20 @@ struct job_kept {
   std::optional<std::uint32_t> failed_rank{};  // a program's first part that failed
 
   TROUPE_FIELDS(job_kept, job, request, owner, spec, members, in, state, submitted_s, started_s,
-                ended_s, suspended, suspensions, not_before_s, attempts, iterations_done, ran_s,
-                history, memory, tries, losses, retried, elastic, lease, how, where,
-                predicted_bytes, peak_bytes, detail, word, closed, lost_parts, lost_succeeded,
-                exit_code, failed_rank);
+                ended_s, suspended, suspensions, not_before_s, progress, history, memory, tries,
+                elastic, lease, how, where, predicted_bytes, peak_bytes, detail, word, closed,
+                lost_parts, lost_succeeded, exit_code, failed_rank);
 
   /// The fields in the order of journals of versions 1 to 3.
   template <class FieldTies = troupe::field_ties>
   auto fields_3() {
     return FieldTies::of(
-        job, request, spec, state, submitted_s, started_s, ended_s, attempts, history.out_of_memory,
-        history.factor, history.bytes_floor, iterations_done, lease, how, where, predicted_bytes,
-        peak_bytes, memory, detail, closed, owner, losses, lost_parts, lost_succeeded, exit_code,
-        tries, suspended, suspensions, history.tried_gpus, history.tried_bytes, failed_rank, ran_s,
-        members, in, history.alone, elastic, word, retried, not_before_s);
+        job, request, spec, state, submitted_s, started_s, ended_s, progress.attempts,
+        history.out_of_memory, history.factor, history.bytes_floor, progress.iterations_done, lease,
+        how, where, predicted_bytes, peak_bytes, memory, detail, closed, owner, progress.losses,
+        lost_parts, lost_succeeded, exit_code, tries, suspended, suspensions, history.tried_gpus,
+        history.tried_bytes, failed_rank, progress.ran_s, members, in, history.alone, elastic, word,
+        progress.retried, not_before_s);
   }
   static constexpr std::size_t required_3 = 26;
 };

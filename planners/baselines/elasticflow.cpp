@@ -99,12 +99,12 @@ class elastic_pool {
     const auto gpus = capacity();
     std::vector<elastic_candidate> admitted;
     std::ranges::stable_sort(jobs_, {}, [](const elastic_candidate& c) {
-      return std::pair(c.job->attempts == 0, c.job->submitted_s);
+      return std::pair(c.job->progress.attempts == 0, c.job->submitted_s);
     });
     for (auto& c : jobs_) {
       admitted.push_back(c);
       std::ranges::stable_sort(admitted, {}, by_deadline);
-      if (c.job->attempts > 0) continue;
+      if (c.job->progress.attempts > 0) continue;
       if (minimum_shares(shapes_of(admitted), gpus)) continue;
       std::erase_if(admitted, [&](const elastic_candidate& a) { return a.job == c.job; });
       out.push_back(

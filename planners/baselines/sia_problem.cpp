@@ -99,8 +99,8 @@ shape_table table_of(const cluster& c, const job_view& j, const std::vector<gpu_
 // The discount of a running job's goodput for a change of configuration (Sia, section 3.4).
 double restart_factor(const snapshot& s, const job_view& j, const sia_options& o) {
   const double age = s.now_s - j.submitted_s, restart = restart_of(s.cluster, j);
-  if (s.now_s - j.started_s < restart && j.attempts <= 1) return 1;
-  const double restarts = j.attempts - 1.0;
+  if (s.now_s - j.started_s < restart && j.progress.attempts <= 1) return 1;
+  const double restarts = j.progress.attempts - 1.0;
   const double r = std::max(age - restarts * restart, 0.0) / (age + restart);
   return std::max(o.min_restart_factor,
                   std::round(r * 50) / 50);  // in steps, so that more jobs are equal

@@ -43,7 +43,7 @@ double iteration_service(const job_view& j) {
 /// In whole iterations: a job that is stopped loses the one that it was in, and would fall below
 /// the threshold that it has just reached.
 double attained(const snapshot& s, const job_view& j, bool running) {
-  if (!running) return static_cast<double>(j.iterations_done) * iteration_service(j);
+  if (!running) return static_cast<double>(j.progress.iterations_done) * iteration_service(j);
   return std::floor(std::max(0.0, iterations_by_now(s, j) - margin)) * iteration_service(j);
 }
 

@@ -12,6 +12,7 @@
 #include "messages/base/reason.hpp"
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/job.hpp"
+#include "messages/domain/job_progress.hpp"
 #include "messages/domain/memory.hpp"
 #include "messages/domain/plan.hpp"
 #include "messages/domain/work_kind.hpp"
@@ -41,9 +42,8 @@ struct job_view {
   /// (compare the pointers).
   std::shared_ptr<const std::vector<plan>> plans;
   reason why;  // if there are none
-  std::uint64_t iterations_done = 0;
-  std::uint32_t attempts = 0;  // leases so far
-  memory_history history;      // `plans` already have its factor
+  job_progress progress;
+  memory_history history;  // `plans` already have its factor
   // While it is running:
   double started_s = 0;
   plan how;

@@ -70,7 +70,7 @@ class espresso : public policy {
   /// The job with the iterations that it still has to do.
   static job_spec left_of(const job_view& j) {
     auto job = *j.spec;
-    job.iterations -= std::min(job.iterations - 1, j.iterations_done);
+    job.iterations -= std::min(job.iterations - 1, j.progress.iterations_done);
     return job;
   }
 

@@ -115,7 +115,8 @@ expected<placed_plan> place(const snapshot& s, const idle_index& all, const job_
   const auto& idle = allowed_idle(s.cluster, all, spec, allowed);
   const auto& best = j.plans->front();
   const auto& wish = spec.pipeline;
-  const bool settled = j.attempts > 0 || s.now_s >= j.submitted_s + s.cluster.settings.lease_s;
+  const bool settled =
+      j.progress.attempts > 0 || s.now_s >= j.submitted_s + s.cluster.settings.lease_s;
   const bool fits_cluster = (!wish.stages || best.pipeline_parallel == wish.stages) &&
                             (!wish.data_parallel || best.data_parallel == wish.data_parallel);
   std::uint64_t present = idle.total_idle();

@@ -14,7 +14,7 @@ double iterations_by_now(const snapshot& s, const job_view& j) {
   if (j.reported)
     return static_cast<double>(j.reported->iteration) +
            std::max(0.0, s.now_s - j.reported->at_s) / j.reported->iteration_s;
-  const auto done = static_cast<double>(j.iterations_done);
+  const auto done = static_cast<double>(j.progress.iterations_done);
   if (j.where.empty() || !(j.iteration_s > 0)) return done;
   const double start_s = j.start_s ? *j.start_s : start_of(s.cluster, j);
   return done + std::max(0.0, s.now_s - j.started_s - start_s) / j.iteration_s;

@@ -197,9 +197,8 @@ class replayed_policy final : public wrapped_policy {
 
   static bool is_same(const job_view& a, const job_view& b) {
     const auto figures = [](const job_view& j) {
-      return std::tuple(j.spec.get(), j.plans.get(), j.submitted_s, j.iterations_done, j.attempts,
-                        j.history.out_of_memory, j.history.bytes_floor, j.history.tried_gpus,
-                        j.history.tried_bytes, j.started_s, j.iteration_s, j.history.factor,
+      return std::tuple(j.spec.get(), j.plans.get(), j.submitted_s, j.progress.iterations_done,
+                        j.progress.attempts, j.history, j.started_s, j.iteration_s,
                         j.reported ? j.reported->at_s : -1, j.reported ? j.reported->iteration : 0,
                         j.elastic.get());
     };

@@ -281,7 +281,8 @@ class titan final : public queue_policy {
       for (std::size_t i = 1; i < jobs.size(); ++i) d.with.push_back(jobs[i]->id);
       d.kind_of_union = p.kind_of(column);
       const auto work = mapped(jobs, [](const job_view* j) {
-        return member_work{j->spec->iterations - j->iterations_done, j->spec->global_batch};
+        return member_work{j->spec->iterations - j->progress.iterations_done,
+                           j->spec->global_batch};
       });
       iterations = static_cast<double>(union_iterations(d.kind_of_union, work));
     }

@@ -28,10 +28,10 @@ auto spec(G job_spec::*group, M G::*member) {
   return [=](const view<job_view>& j) -> const M& { return j->spec.get()->*group.*member; };
 }
 
-/// A conclusion from attempts that ran out of memory.
-template <class M>
-auto past(M memory_history::*member) {
-  return [member](const view<job_view>& j) -> const M& { return (*j).history.*member; };
+/// A field of one of its groups.
+template <class G, class M>
+auto past(G job_view::*group, M G::*member) {
+  return [=](const view<job_view>& j) -> const M& { return (*j).*group.*member; };
 }
 
 /// A property that depends on the time.
@@ -116,12 +116,14 @@ void define_state_properties(py::class_<view<job_view>>& type) {
       .def_property_readonly("plans", plans_of)
       .def_property_readonly("never", progress(why_never))
       .def_property_readonly("owner", get(&job_view::owner))
-      .def_property_readonly("iterations_done", get(&job_view::iterations_done))
+      .def_property_readonly("iterations_done",
+                             past(&job_view::progress, &job_progress::iterations_done))
       .def_property_readonly("iterations_left", progress(iterations_left))
       .def_property_readonly("samples_left", progress(samples_left))
-      .def_property_readonly("attempts", get(&job_view::attempts))
-      .def_property_readonly("out_of_memory", past(&memory_history::out_of_memory))
-      .def_property_readonly("bytes_floor", past(&memory_history::bytes_floor))
+      .def_property_readonly("attempts", past(&job_view::progress, &job_progress::attempts))
+      .def_property_readonly("out_of_memory",
+                             past(&job_view::history, &memory_history::out_of_memory))
+      .def_property_readonly("bytes_floor", past(&job_view::history, &memory_history::bytes_floor))
       .def_property_readonly("started_s", get(&job_view::started_s))
       .def_property_readonly("iteration_s", get(&job_view::iteration_s))
       .def_property_readonly("plan",

@@ -8,8 +8,8 @@
 
 #include "actors/control/ledger/bounded_reports.hpp"
 #include "actors/control/ledger/elastic_attempts.hpp"
-#include "actors/control/ledger/job_progress.hpp"
 #include "actors/control/ledger/ledger.hpp"
+#include "actors/control/ledger/progress_report.hpp"
 #include "actors/node/program_files.hpp"
 #include "harness/small_cluster.hpp"
 #include "messages/admission/measured.hpp"

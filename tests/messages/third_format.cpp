@@ -142,14 +142,14 @@ job_kept kept() {
   k.spec = elastic_program();
   k.state = job_state::running;
   k.submitted_s = 1, k.started_s = 2, k.ended_s = 3;
-  k.attempts = 4, k.history = {2, 1.5, 20e9, 4, 40e9, true};
-  k.iterations_done = 70, k.lease = 5, k.how = a_plan(), k.where = {{1, 2}, {4, 2}};
+  k.progress.attempts = 4, k.history = {2, 1.5, 20e9, 4, 40e9, true};
+  k.progress.iterations_done = 70, k.lease = 5, k.how = a_plan(), k.where = {{1, 2}, {4, 2}};
   k.predicted_bytes = 30e9, k.peak_bytes = 31e9;
   k.memory = {{a_plan(), 30e9, 40e9, true}};
   k.detail = "node b restarted";
   k.closed = lease_outcome::lost;
   k.owner = "anna";
-  k.losses = 1;
+  k.progress.losses = 1;
   k.lost_parts = {{1, 7, {0, 1}}};
   k.lost_succeeded = {0};
   k.exit_code = 137;
@@ -157,13 +157,13 @@ job_kept kept() {
   k.suspended = true;
   k.suspensions = {11, 12};
   k.failed_rank = 1;
-  k.ran_s = 500;
+  k.progress.ran_s = 500;
   k.members = job_union{merge_kind::adapters, {2, 3}, {{100, 4}, {50, 8}}};
   k.in = 6;
   k.elastic =
       elastic_record{{{10, 11}, {2, 3}, {{"T4", 4, 2, 31.5}}}, 4, 2, 1, "T4", 2, 30, 90, 15};
   k.word = end_word::lost_node;
-  k.retried = 1;
+  k.progress.retried = 1;
   k.not_before_s = 700;
   return k;
 }

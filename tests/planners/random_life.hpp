@@ -69,7 +69,7 @@ inline void go_on(scene& s, random_source& r) {
           back.history.tried_bytes =
               std::min(back.history.tried_bytes, s.cluster.gpu_of(share.node).memory_bytes());
       }
-      back.iterations_done += r.below(20);
+      back.progress.iterations_done += r.below(20);
       back.rows = j.how.rows;
       s.waiting[at->first] = back;
     }

@@ -103,7 +103,7 @@ inline void carry_out(scene& s, const std::vector<decision>& decisions) {
       j.how = d.how;
       j.where = d.where;
       j.started_s = s.now_s;
-      ++j.attempts;
+      ++j.progress.attempts;
       s.running[d.job] = j;
     } else {
       REQUIRE(s.waiting.erase(d.job) == 1);

@@ -47,9 +47,9 @@ void oracle::check_counts(const actors::ledger& book) {
   for (const auto& [id, j] : jobs_) {
     const auto* known = book.job(id);
     if (!known || j.members) continue;
-    if (known->losses != j.losses)
+    if (known->progress.losses != j.losses)
       fail("job {} has lost its node {} times in a row by its ends, and the ledger counts {}", id,
-           j.losses, known->losses);
+           j.losses, known->progress.losses);
     const bool too_often = known->state == job_state::failed && known->word == end_word::lost_node;
     if (too_often && j.losses <= j.spec.limits.max_restarts)
       fail("job {} has failed after {} losses in a row, and may have {}", id, j.losses,

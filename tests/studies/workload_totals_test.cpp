@@ -32,14 +32,14 @@ class by_name final : public planners::policy {
         out.push_back({decision::kind::give_up, id, {}, {}, {reason::kind::infeasible, "no way"}});
         continue;
       }
-      if (what == "suspended" && j.attempts == 1 && s.now_s < 300) continue;
+      if (what == "suspended" && j.progress.attempts == 1 && s.now_s < 300) continue;
       auto d = start(id, node_of(what), what == "shrinks" ? 2 : 1);
-      if (what == "too-large" && j.attempts == 0) d.expected->out_of_memory = true;
+      if (what == "too-large" && j.progress.attempts == 0) d.expected->out_of_memory = true;
       out.push_back(d);
     }
     for (const auto& [id, j] : s.running) {
       const auto& what = j.spec->name;
-      if (s.now_s < 105 || j.attempts > 1) continue;
+      if (s.now_s < 105 || j.progress.attempts > 1) continue;
       if (what == "suspended") out.push_back({decision::kind::stop, id, {}, {}, {}});
       if (what != "grows" && what != "shrinks") continue;
       auto d = start(id, node_of(what), what == "grows" ? 2 : 1);

@@ -16,7 +16,7 @@ inline query_reply sample_cluster() {
   r.gateways_absent = {"b"};
   job_status running;
   running.job = 1, running.name = "tiny \"gpt\"", running.state = job_state::running;
-  running.submitted_s = 20, running.started_s = 30, running.attempts = 1;
+  running.submitted_s = 20, running.started_s = 30, running.progress.attempts = 1;
   running.where = {{0, 3}};
   running.iteration = 7, running.iterations = 40;
   job_status waiting;

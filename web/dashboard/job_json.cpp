@@ -77,11 +77,11 @@ json job_document(const query_reply& r, const job_status& j) {
          {"started_s", time_of(j.started_s)},
          {"ended_s", time_of(j.ended_s)},
          {"waited_s", waits ? json(std::max(0.0, r.now_s - j.submitted_s)) : json()},
-         {"attempts", j.attempts},
-         {"out_of_memory", j.out_of_memory.value_or(0)},
+         {"attempts", j.progress.attempts},
+         {"out_of_memory", j.history.out_of_memory},
          {"plan", is_placed(j) ? plan_document(j.how) : json()},
          {"allocation", where},
-         {"iterations_done", j.iterations_done},
+         {"iterations_done", j.progress.iterations_done},
          {"predicted_bytes", bytes_of(j.predicted_bytes)},
          {"peak_bytes", bytes_of(j.peak_bytes)},
          {"detail", j.detail},
@@ -111,13 +111,14 @@ json job_document(const query_reply& r, const job_status& j) {
 /// The attempts have no numbers: the list ends with the last one that is over.
 void add_ends(json& job, const std::vector<node_status>& nodes, const job_status& j) {
   job["why"] = j.why ? json(to_string(*j.why)) : json();
-  job["retried"] = j.retried.value_or(0);
+  job["retried"] = j.progress.retried;
   job["retry_in_s"] = known(j.retry_in_s);
   auto& all = job["ends"] = json::array();
   if (!j.ends) return;
   const bool runs = j.state == job_state::running || j.state == job_state::stopping;
-  auto attempt = j.attempts - (runs && j.attempts > 0 ? 1 : 0) -
-                 std::min<std::uint32_t>(j.attempts, static_cast<std::uint32_t>(j.ends->size()));
+  auto attempt =
+      j.progress.attempts - (runs && j.progress.attempts > 0 ? 1 : 0) -
+      std::min<std::uint32_t>(j.progress.attempts, static_cast<std::uint32_t>(j.ends->size()));
   for (const auto& e : *j.ends) {
     const bool by_signal = e.why == end_word::signal && e.exit_code && *e.exit_code > 128;
     all.push_back({{"attempt", ++attempt},

@@ -65,7 +65,7 @@ struct state_changed {
 
 /// The progress of a running job, as reported by its trainer or its program. Not journaled: the
 /// next report repeats it.
-struct job_progress {
+struct progress_report {
   job_id job = 0;
   lease_id lease = 0;
   std::uint64_t iteration = 0;  // completed, from the job's beginning
@@ -129,9 +129,9 @@ struct scheduling_changed {
   std::optional<planners::kept_gpus> kept{};  // for a job that waits
 };
 
-using status_actor =
-    actor_of<state_changed, job_progress, gateway_traffic_changed, plans_reply, placements_proposed,
-             scheduling_changed, inbound<front_report>, inbound<query_jobs>, inbound<explain_job>>;
+using status_actor = actor_of<state_changed, progress_report, gateway_traffic_changed, plans_reply,
+                              placements_proposed, scheduling_changed, inbound<front_report>,
+                              inbound<query_jobs>, inbound<explain_job>>;
 
 /// Status desk to scheduler: send the plans that are known, and from now on new ones, placements
 /// and counts.
@@ -146,7 +146,7 @@ struct why_waiting {
 
 using scheduler_actor =
     actor_of<state_changed, startup_over, plans_reply, decide_now, proposal_result, tick,
-             backoffs_due, move_request, job_progress,
+             backoffs_due, move_request, progress_report,
              watch_scheduling>::extend<caf::replies_to<why_waiting>::with<policy_view>>;
 
 /// To the orchestrator: send the state as it is, and from now on each one that is published.
@@ -197,7 +197,7 @@ struct controller_links {
   scheduler_actor scheduler;
   status_actor status;
 
-  void send_progress(const job_progress& p) const {
+  void send_progress(const progress_report& p) const {
     if (scheduler) self->send(scheduler, p);
     if (status) self->send(status, p);
   }

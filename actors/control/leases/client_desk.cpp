@@ -59,7 +59,7 @@ void client_desk::on(const inbound<submit_job>& m) {
     // Still being planned: the answer goes to the sender of the latest repetition.
     if (auto* held = find_in(held_, known->id))
       held->to = from;
-    else if (known->state == job_state::failed && known->attempts == 0)
+    else if (known->state == job_state::failed && known->progress.attempts == 0)
       records_.reply(from, submit_reply{s.request, 0, {reason::kind::infeasible, known->detail}});
     else
       records_.reply(from, submit_reply{s.request, known->id, {}});

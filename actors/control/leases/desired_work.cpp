@@ -58,7 +58,7 @@ work_order work_of(const cluster& c, const ledger& book, const training_history&
   TROUPE_INVARIANT(book.job(g.job), "work is ordered for a known job");
   const auto& j = *book.job(g.job);
   const auto& spec = *j.spec;
-  const auto done = std::min(spec.iterations, j.iterations_done);
+  const auto done = std::min(spec.iterations, j.progress.iterations_done);
   work_order w;
   w.lease = g.lease;
   w.job = g.job;
@@ -69,9 +69,9 @@ work_order work_of(const cluster& c, const ledger& book, const training_history&
   const auto facts = facts_of(spec);
   if (facts.has_processes) {
     w.environment = launch_environment(c, spec, g, part, local);
-    w.environment.push_back(fmt::format("TROUPE_ATTEMPT={}", j.attempts));
-    w.environment.push_back(fmt::format("TROUPE_ITERATION={}", j.iterations_done));
-    w.program = {grace_of(c, spec), j.iterations_done, {}};
+    w.environment.push_back(fmt::format("TROUPE_ATTEMPT={}", j.progress.attempts));
+    w.environment.push_back(fmt::format("TROUPE_ITERATION={}", j.progress.iterations_done));
+    w.program = {grace_of(c, spec), j.progress.iterations_done, {}};
     w.program->last = stated_iterations(spec);
     if (spec.program.elastic) {
       // Simulated programs take what their file says, whatever was measured.

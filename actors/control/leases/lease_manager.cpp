@@ -7,7 +7,7 @@
 
 #include "actors/control/leases/desired_work.hpp"
 #include "actors/control/leases/rare_branches.hpp"
-#include "actors/control/ledger/job_progress.hpp"
+#include "actors/control/ledger/progress_report.hpp"
 #include "actors/control/ledger/unions.hpp"
 #include "messages/base/find_in.hpp"
 #include "messages/base/folds.hpp"
@@ -214,7 +214,8 @@ void lease_manager::end_done_members(const lease_record& l, std::uint64_t iterat
   const auto members = book.members_of(all);
   std::vector<job_id> over;
   for (const auto* m : members)
-    if (m->iterations_done + iterations_in_union(all, m->id, iterations) >= m->spec->iterations)
+    if (m->progress.iterations_done + iterations_in_union(all, m->id, iterations) >=
+        m->spec->iterations)
       over.push_back(m->id);
   if (over.size() == members.size()) return;  // they end with the lease
   if (!over.empty()) mark(rare_branch::member_done);
@@ -396,7 +397,7 @@ void lease_manager::end_part(part_ended e) {
       facts_of(*j->spec).has_stages && outcome != lease_outcome::succeeded) {
     // The iterations of the last checkpoint, without those of earlier leases.
     const auto saved = records_.trainings().saved(job, id);
-    e.iterations = saved - std::min(saved, j->iterations_done);
+    e.iterations = saved - std::min(saved, j->progress.iterations_done);
   }
   if (!records_.record(e)) return;
   TROUPE_INVARIANT(!book.lease(id) || book.lease(id)->ended[e.part],

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "actors/control/ledger/bounded_reports.hpp"
-#include "actors/control/ledger/job_progress.hpp"
+#include "actors/control/ledger/progress_report.hpp"
 #include "messages/base/invariant.hpp"
 #include "messages/domain/work_kind.hpp"
 

@@ -4,7 +4,7 @@
 
 #include "actors/control/leases/desired_work.hpp"
 #include "actors/control/leases/lease_manager.hpp"
-#include "actors/control/ledger/job_progress.hpp"
+#include "actors/control/ledger/progress_report.hpp"
 #include "messages/base/find_in.hpp"
 #include "messages/base/invariant.hpp"
 
@@ -17,9 +17,9 @@ namespace troupe::actors {
 void lease_manager::report_progress(const lease_record& l, const part_report& r) {
   const auto& j = *records_.book().job(l.granted.job);
   if (!(r.program && r.program->iteration) && r.iterations == 0) return;
-  auto p = progress_of(l, j.iterations_done, r, records_.wall());
+  auto p = progress_of(l, j.progress.iterations_done, r, records_.wall());
   if (j.elastic && r.program) {
-    starts_.on_report(l.granted, j.iterations_done, *r.program, records_.wall());
+    starts_.on_report(l.granted, j.progress.iterations_done, *r.program, records_.wall());
     p.start_s = starts_.of(l.granted.lease);
   }
   links_.send_progress(std::move(p));
@@ -40,7 +40,7 @@ void lease_manager::record_saved(lease_id id) {
       saved = std::min(saved.value_or(*last->program->saved), *last->program->saved);
   }
   const auto known =
-      std::max(records_.book().job(l.granted.job)->iterations_done, l.saved.value_or(0));
+      std::max(records_.book().job(l.granted.job)->progress.iterations_done, l.saved.value_or(0));
   if (!saved || *saved <= known) return;
   auto& due_s = saves_[l.granted.lease];
   if (records_.now() < due_s) return;

@@ -31,7 +31,8 @@ void time_limits::remember_deadline(const job_record& j) {
 void time_limits::remember_limit(const lease_record& l) {
   const auto remember = [&](const job_record& j) {
     if (const auto limit_s = time_limit_s(records_.present_cluster(), *j.spec))
-      limits_.emplace(l.granted.at_s + std::max(0.0, *limit_s - j.ran_s), l.granted.lease, j.id);
+      limits_.emplace(l.granted.at_s + std::max(0.0, *limit_s - j.progress.ran_s), l.granted.lease,
+                      j.id);
   };
   TROUPE_INVARIANT(records_.book().job(l.granted.job),
                    "a lease with a time limit is of a known job");
@@ -60,7 +61,7 @@ void time_limits::end_overdue() {
     TROUPE_INVARIANT(j.spec->limits.deadline_s, "a deadline that is remembered is its job's");
     const auto text =
         fmt::format("its deadline has passed: deadline_s is {:g}, {} after {}{} iterations",
-                    *j.spec->limits.deadline_s, to_string(j.state), j.iterations_done,
+                    *j.spec->limits.deadline_s, to_string(j.state), j.progress.iterations_done,
                     stated ? fmt::format(" of {}", *stated) : "");
     if (j.state == job_state::waiting) {
       records_.record(make_job_end(j.id, records_.wall(), end_word::deadline, text, j.word));
@@ -83,11 +84,11 @@ void time_limits::end_long_runs() {
     const auto j = *known;
     TROUPE_INVARIANT(time_limit_s(c, *j.spec),
                      "a time limit that is remembered is its job's or the cluster's");
-    TROUPE_INVARIANT(j.ran_s >= 0, "a job has not run for less than no time");
+    TROUPE_INVARIANT(j.progress.ran_s >= 0, "a job has not run for less than no time");
     const auto text = fmt::format(
         "its time limit has passed: time_limit_s is {:g}, it ran {:.0f} s in {} attempt{}",
-        *time_limit_s(c, *j.spec), j.ran_s + records_.wall() - l->granted.at_s, j.attempts,
-        j.attempts == 1 ? "" : "s");
+        *time_limit_s(c, *j.spec), j.progress.ran_s + records_.wall() - l->granted.at_s,
+        j.progress.attempts, j.progress.attempts == 1 ? "" : "s");
     if (j.in) {
       leases_.end_member(job, end_word::time_limit, text);
       continue;

@@ -80,7 +80,7 @@ void add_attempt(elastic_record& record, const job_spec& spec, const lease_recor
 }
 
 std::shared_ptr<const elastic_record> record_by_now(const ledger& book, const job_record& j,
-                                                    const job_progress* known) {
+                                                    const progress_report* known) {
   if (!j.elastic) return nullptr;
   auto record = std::make_shared<elastic_record>(*j.elastic);
   const auto* lease = book.lease_of(j);
@@ -92,11 +92,11 @@ std::shared_ptr<const elastic_record> record_by_now(const ledger& book, const jo
 }
 
 elastic_status elastic_status_of(const cluster& c, const ledger& book, const job_record& j,
-                                 const job_progress* known) {
+                                 const progress_report* known) {
   const auto* lease = book.lease_of(j);
   const auto& given = *j.spec->program.elastic;
   elastic_status s;
-  s.saved = j.iterations_done;
+  s.saved = j.progress.iterations_done;
   s.start_s = given.start_s;
   s.save_s = given.save_s;
   auto rates = given.rates;

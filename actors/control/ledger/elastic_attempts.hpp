@@ -25,11 +25,11 @@ void add_attempt(elastic_record& record, const job_spec& spec, const lease_recor
 /// The record of a job with its present attempt's rate as of its last report; null: the job is no
 /// elastic program, or has never run.
 std::shared_ptr<const elastic_record> record_by_now(const ledger& book, const job_record& j,
-                                                    const job_progress* known);
+                                                    const progress_report* known);
 
 /// The columns of `status`.
 elastic_status elastic_status_of(const cluster& c, const ledger& book, const job_record& j,
-                                 const job_progress* known);
+                                 const progress_report* known);
 
 /// The times that running attempts took to begin their first iteration. A program is not asked: its
 /// reports and the grant are on the controller's clock. Lost with the controller: an attempt that

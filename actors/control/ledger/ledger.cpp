@@ -128,11 +128,11 @@ expected<void> ledger::check_members_left(lease_id lease, const job_record& j) c
     const auto* m = job(id);
     if (!m || m->state != job_state::waiting)
       return contradiction("lease {} is for job {} of a union, which is not waiting", lease, id);
-    if (j.members->work[i].iterations + m->iterations_done >
-        std::max(m->iterations_done, m->spec->iterations))
+    if (j.members->work[i].iterations + m->progress.iterations_done >
+        std::max(m->progress.iterations_done, m->spec->iterations))
       return contradiction(
           "lease {} is for a union with {} iterations of job {}, which has {} of {}", lease,
-          j.members->work[i].iterations, id, m->iterations_done, m->spec->iterations);
+          j.members->work[i].iterations, id, m->progress.iterations_done, m->spec->iterations);
   }
   return {};
 }
@@ -183,7 +183,7 @@ void ledger::begin_attempt(job_id id, const lease_granted& e) {
   j.not_before_s.reset();
   j.how = e.how;
   j.predicted_bytes = e.predicted_bytes;
-  ++j.attempts;
+  ++j.progress.attempts;
   j.tries.push_back({e.lease, mapped(e.parts, &lease_part::node), {}});
   if (j.started_s == 0) j.started_s = e.at_s;
   if (facts_of(*j.spec).elastic && !j.elastic) {

@@ -46,16 +46,18 @@ void ledger::check_job(const job_record& j) const {
 
 /// The traces of its attempts.
 void ledger::check_history(const job_record& j) const {
-  TROUPE_INVARIANT(j.tries.size() <= j.attempts, "each attempt is counted");
+  TROUPE_INVARIANT(j.tries.size() <= j.progress.attempts, "each attempt is counted");
   TROUPE_INVARIANT(j.tries.empty() || j.tries.back().lease == j.lease,
                    "a job's last attempt is that of its present or last lease");
-  TROUPE_INVARIANT(j.losses <= j.attempts, "attempts that lost their node are among all attempts");
-  TROUPE_INVARIANT(j.retried <= j.attempts, "attempts that failed are among all attempts");
-  TROUPE_INVARIANT(j.history.out_of_memory <= j.attempts,
+  TROUPE_INVARIANT(j.progress.losses <= j.progress.attempts,
+                   "attempts that lost their node are among all attempts");
+  TROUPE_INVARIANT(j.progress.retried <= j.progress.attempts,
+                   "attempts that failed are among all attempts");
+  TROUPE_INVARIANT(j.history.out_of_memory <= j.progress.attempts,
                    "attempts that ran out of memory are among all attempts");
   TROUPE_INVARIANT(j.history.factor >= 1, "no job is believed to need less than was predicted");
   TROUPE_INVARIANT(j.history.bytes_floor >= 0, "no plan needs less than nothing");
-  TROUPE_INVARIANT(j.ran_s >= 0, "the time that a job has run does not fall below zero");
+  TROUPE_INVARIANT(j.progress.ran_s >= 0, "the time that a job has run does not fall below zero");
   TROUPE_INVARIANT(j.suspensions.size() <= max_suspensions,
                    "the remembered requests of a job are bounded");
   TROUPE_INVARIANT(!j.elastic || facts_of(*j.spec).elastic,
@@ -65,7 +67,7 @@ void ledger::check_history(const job_record& j) const {
 }
 
 void ledger::check_held(const job_record& j, const lease_record& l) const {
-  TROUPE_INVARIANT(j.attempts > 0, "a job that holds a lease has begun an attempt");
+  TROUPE_INVARIANT(j.progress.attempts > 0, "a job that holds a lease has begun an attempt");
   TROUPE_INVARIANT(j.where.size() == l.granted.parts.size(),
                    "a job's allocation has a share for each part of its lease");
   TROUPE_INVARIANT(j.not_before_s == std::nullopt, "a job that was started waits for nothing");

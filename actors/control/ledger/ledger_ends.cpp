@@ -135,7 +135,8 @@ std::uint64_t ledger::done_after(const job_record& j, const lease_record& l) {
   const auto limit = iterations_or(*j.spec, std::numeric_limits<std::uint64_t>::max());
   const auto saved = l.program && l.program->saved ? l.program->saved : l.saved;
   if (saved) return std::min(*saved, limit);
-  return j.iterations_done + std::min(l.iterations, limit - std::min(limit, j.iterations_done));
+  return j.progress.iterations_done +
+         std::min(l.iterations, limit - std::min(limit, j.progress.iterations_done));
 }
 
 void ledger::close(lease_record l, attempt_over at) {
@@ -150,8 +151,9 @@ void ledger::close(lease_record l, attempt_over at) {
                        "a lease that is over holds no GPU");
   if (known.members) return close_members(job_record{known}, l, at);
   const auto done = done_after(known, l);
-  TROUPE_INVARIANT(done <= std::max(known.iterations_done, iterations_or(*known.spec, done)),
-                   "an attempt takes a job no further than its last iteration");
+  TROUPE_INVARIANT(
+      done <= std::max(known.progress.iterations_done, iterations_or(*known.spec, done)),
+      "an attempt takes a job no further than its last iteration");
   close_job(known, std::move(l), at, done);
 }
 
@@ -163,8 +165,9 @@ void ledger::close_members(const job_record& of_union, const lease_record& l, at
   for (const auto* member : members_of(of_union)) {
     auto m = *member;
     m.in.reset();
-    const auto done = m.iterations_done + iterations_in_union(of_union, m.id, l.iterations);
-    TROUPE_INVARIANT(done <= std::max(m.iterations_done, m.spec->iterations),
+    const auto done =
+        m.progress.iterations_done + iterations_in_union(of_union, m.id, l.iterations);
+    TROUPE_INVARIANT(done <= std::max(m.progress.iterations_done, m.spec->iterations),
                      "a union takes its members no further than their last iterations");
     auto own = l;
     if (l.word == end_word::suspended && !m.suspended) own.word = end_word::merged;
@@ -204,9 +207,9 @@ void ledger::close_job(job_record j, lease_record l, attempt_over at, std::uint6
   TROUPE_INVARIANT(!is_final(j.state), "a job that has ended is not closed again");
   TROUPE_INVARIANT(!closed_.contains(j.id), "an attempt of a job is closed once");
   TROUPE_INVARIANT(!j.members, "a union is closed with its members, and not as a job");
-  TROUPE_INVARIANT(j.attempts > 0, "an attempt that ends was counted");
+  TROUPE_INVARIANT(j.progress.attempts > 0, "an attempt that ends was counted");
   const bool ran_out = l.outcome == lease_outcome::out_of_memory;
-  j.ran_s += std::max(0.0, at.at_s - l.granted.at_s);
+  j.progress.ran_s += std::max(0.0, at.at_s - l.granted.at_s);
   j.peak_bytes = l.peak_bytes;
   j.exit_code = l.exit_code;
   j.detail = l.detail;
@@ -225,13 +228,13 @@ void ledger::close_job(job_record j, lease_record l, attempt_over at, std::uint6
   }
   if (j.elastic)
     add_attempt(*j.elastic, *j.spec, l, gpu_type_of(l.granted), at.at_s,
-                goes_on(l.outcome) ? done : std::max(done, j.iterations_done));
+                goes_on(l.outcome) ? done : std::max(done, j.progress.iterations_done));
   // A decoder is started again even if it fails: it has no result that the failure would be.
   const bool falls = facts_of(*j.spec).restarts_after_failure && l.outcome == lease_outcome::failed;
   if (goes_on(l.outcome) || falls || is_repeated(j, l)) {
-    const auto before = std::exchange(j.iterations_done, done);
+    const auto before = std::exchange(j.progress.iterations_done, done);
     j.state = job_state::waiting;
-    auto why = count_end(j, l, at.at_s, j.iterations_done > before);
+    auto why = count_end(j, l, at.at_s, j.progress.iterations_done > before);
     if (why.empty()) {
       if (l.outcome == lease_outcome::lost && !merged) {
         j.lost_parts = l.granted.parts;
@@ -249,7 +252,8 @@ void ledger::close_job(job_record j, lease_record l, attempt_over at, std::uint6
   // Without a stated number it has done what its program has reported.
   const auto reached = l.program ? l.program->reached.value_or(0) : 0;
   if (l.outcome == lease_outcome::succeeded)
-    j.iterations_done = iterations_or(*j.spec, std::max({j.iterations_done, done, reached}));
+    j.progress.iterations_done =
+        iterations_or(*j.spec, std::max({j.progress.iterations_done, done, reached}));
   j.state = job_state::stopping;
   closed_.set(j.id, l.outcome);
   jobs_.set(j.id, std::move(j));
@@ -268,37 +272,37 @@ std::string ledger::count_end(job_record& j, const lease_record& l, double at_s,
   const auto& spec = *j.spec;
   const auto work = facts_of(spec);
   const double ran_s = at_s - l.granted.at_s;
-  if (saved) j.retried = 0;
+  if (saved) j.progress.retried = 0;
   const bool progress = saved || ran_s >= work.proof_s;
-  if (progress) j.losses = 0;
+  if (progress) j.progress.losses = 0;
   if (is_repeated(j, l)) {
     const auto rule = *retry_rule_of(spec);
     // `elastic` by itself does not count an attempt that has saved.
     if (saved && !spec.program.retries) return {};
-    if (++j.retried > rule.attempts)
+    if (++j.progress.retried > rule.attempts)
       return fmt::format("failed ({}) in {} attempt{} ({} {})", end_text(l.word, l.exit_code),
-                         j.retried, j.retried == 1 ? "" : "s",
+                         j.progress.retried, j.progress.retried == 1 ? "" : "s",
                          spec.program.retries ? "retries" : "elastic.retries", rule.attempts);
-    if (rule.delay_s > 0) j.not_before_s = at_s + backoff_s(rule, j.retried, j.id);
+    if (rule.delay_s > 0) j.not_before_s = at_s + backoff_s(rule, j.progress.retried, j.id);
     return {};
   }
   const bool by_node = l.outcome == lease_outcome::lost && blame_of(l.word) == blame::node;
   const bool falls = work.restarts_after_failure && l.outcome == lease_outcome::failed;
   if (progress || !(by_node || falls)) return {};
   // The job itself may be what takes its nodes down.
-  if (++j.losses > spec.limits.max_restarts)
+  if (++j.progress.losses > spec.limits.max_restarts)
     return fmt::format("{} in {} consecutive attempts {} (max_restarts {})",
                        work.restarts_after_failure       ? "its decoder failed, or lost its node,"
                        : l.word == end_word::not_started ? "did not start, or lost its node,"
                                                          : "lost its node",
-                       j.losses,
+                       j.progress.losses,
                        work.restarts_after_failure
                            ? fmt::format("of less than {:g} s", work.proof_s)
                            : "without progress",
                        spec.limits.max_restarts);
   // Once may be bad luck: another program had the port by then.
-  if (l.word == end_word::not_started && j.losses > 1)
-    j.not_before_s = at_s + backoff_s(not_started_rule(), j.losses - 1, j.id);
+  if (l.word == end_word::not_started && j.progress.losses > 1)
+    j.not_before_s = at_s + backoff_s(not_started_rule(), j.progress.losses - 1, j.id);
   return {};
 }
 
@@ -332,7 +336,8 @@ expected<void> ledger::on(const member_ended& e) {
   const double gpu_s = gpu_s_until(held, e.at_s) / static_cast<double>(members);
   auto j = *known;
   j.in.reset();
-  close_job(std::move(j), std::move(alone), {e.at_s, gpu_s}, known->iterations_done + e.iterations);
+  close_job(std::move(j), std::move(alone), {e.at_s, gpu_s},
+            known->progress.iterations_done + e.iterations);
   return {};
 }
 
@@ -344,7 +349,8 @@ expected<void> ledger::on(const job_ended& e) {
   // Its GPUs would be free while its programs run.
   if (lease_of(j)) return contradiction("job {} ends while it holds GPUs", e.job);
   j.state = e.final_state;
-  if (j.state == job_state::finished) j.iterations_done = iterations_or(*j.spec, j.iterations_done);
+  if (j.state == job_state::finished)
+    j.progress.iterations_done = iterations_or(*j.spec, j.progress.iterations_done);
   lost_.erase(j.lease);
   j.lost_parts.clear();
   j.lost_succeeded.clear();

@@ -35,10 +35,9 @@ expected<std::vector<bool>> flags_of(const std::vector<std::uint32_t>& parts, st
 /// The fields that a job's record and its entry in a snapshot have in common.
 template <class Job>
 auto common_fields(Job& j) {
-  return std::tie(j.request, j.state, j.submitted_s, j.started_s, j.ended_s, j.attempts,
-                  j.iterations_done, j.history, j.retried, j.lease, j.how, j.where,
-                  j.predicted_bytes, j.peak_bytes, j.memory, j.detail, j.owner, j.losses,
-                  j.lost_parts, j.exit_code, j.suspended, j.suspensions, j.failed_rank, j.ran_s,
+  return std::tie(j.request, j.state, j.submitted_s, j.started_s, j.ended_s, j.progress, j.history,
+                  j.lease, j.how, j.where, j.predicted_bytes, j.peak_bytes, j.memory, j.detail,
+                  j.owner, j.lost_parts, j.exit_code, j.suspended, j.suspensions, j.failed_rank,
                   j.members, j.in, j.elastic, j.word, j.not_before_s);
 }
 

@@ -7,6 +7,7 @@
 
 #include "actors/control/ledger/shared_list.hpp"
 #include "actors/control/ledger/shared_value.hpp"
+#include "messages/domain/job_progress.hpp"
 #include "messages/domain/job_union.hpp"
 #include "messages/domain/memory.hpp"
 #include "messages/wire/client.hpp"
@@ -21,16 +22,11 @@ struct job_record {
   shared_value<job_spec> spec;
   job_state state = job_state::waiting;
   double submitted_s = 0, started_s = 0, ended_s = 0;
-  std::uint32_t attempts = 0;
+  job_progress progress;
   memory_history history;
-  // Attempts in a row that ended by a node's fault without progress; what else is progress, says
-  // work_facts::proof_s.
-  std::uint32_t losses = 0;
-  std::uint32_t retried = 0;             // attempts in a row that the job failed (retries.hpp)
   std::optional<double> not_before_s{};  // of a waiting job: it is not started before
   std::optional<end_word> word{};        // why its last attempt, or the job, has ended
-  std::uint64_t iterations_done = 0;
-  lease_id lease = 0;  // the present or last one
+  lease_id lease = 0;                    // the present or last one
   // While the job waits after a lost lease: its parts, and which of them had succeeded.
   std::vector<lease_part> lost_parts;
   std::vector<bool> lost_succeeded;
@@ -48,7 +44,6 @@ struct job_record {
       suspensions;  // request numbers of the latest suspensions and resumptions
   // The first part that failed in the program's last attempt; its node is in `tries`.
   std::optional<std::uint32_t> failed_rank;
-  double ran_s = 0;                       // in all attempts that have ended
   std::optional<job_union> members;       // of a union: a job of the controller's own
   std::optional<job_id> in;               // the union that it runs in; its lease is that one's
   std::optional<elastic_record> elastic;  // of an elastic program that has had GPUs

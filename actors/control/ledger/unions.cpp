@@ -15,8 +15,9 @@ namespace {
 
 std::vector<member_work> work_left(const std::vector<const job_record*>& members) {
   return mapped(members, [](const job_record* j) {
-    return member_work{j->spec->iterations - std::min(j->spec->iterations, j->iterations_done),
-                       j->spec->global_batch};
+    return member_work{
+        j->spec->iterations - std::min(j->spec->iterations, j->progress.iterations_done),
+        j->spec->global_batch};
   });
 }
 

@@ -14,7 +14,7 @@
 namespace troupe::actors {
 
 std::optional<planners::reported_progress> reported_progress_of(const job_record& j,
-                                                                const job_progress& p) {
+                                                                const progress_report& p) {
   if (p.lease != j.lease || !(p.iteration_s > 0)) return {};
   return planners::reported_progress{p.iteration, p.at_s, p.iteration_s};
 }
@@ -32,7 +32,7 @@ bool has_successor(const ledger& book, const lease_record& l) {
 
 planners::job_view view_of(const cluster& c, const job_record& j, const ledger& book,
                            const std::map<job_id, plans_reply>& plans,
-                           const std::map<job_id, job_progress>& progress) {
+                           const std::map<job_id, progress_report>& progress) {
   planners::job_view v;
   v.id = j.id;
   v.spec = j.spec;
@@ -42,11 +42,10 @@ planners::job_view view_of(const cluster& c, const job_record& j, const ledger& 
     v.why = known->why;
   }
   v.training = planners::runs_as_pipelines(*j.spec, v.plans.get());
-  v.iterations_done = j.iterations_done;
-  v.attempts = j.attempts;
+  v.progress = j.progress;
   v.history = j.history;
   v.owner = j.owner;
-  if (j.attempts > 0) {
+  if (j.progress.attempts > 0) {
     v.rows = j.how.rows;
     v.data_parallel = j.how.data_parallel;
   }

@@ -12,13 +12,13 @@ namespace troupe::actors {
 
 /// The speed that a job's trainer or program reports; none: of an earlier lease, or unknown.
 std::optional<planners::reported_progress> reported_progress_of(const job_record& j,
-                                                                const job_progress& p);
+                                                                const progress_report& p);
 
 /// The policy's view of a job. It is made when the job changes, and not when the policy is called:
 /// calls are more frequent.
 planners::job_view view_of(const cluster& c, const job_record& j, const ledger& book,
                            const std::map<job_id, plans_reply>& plans,
-                           const std::map<job_id, job_progress>& progress);
+                           const std::map<job_id, progress_report>& progress);
 
 /// Why a user's move of the job is refused without planning it.
 reason why_immovable(const ledger& book, job_id job);

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "actors/control/ledger/elastic_attempts.hpp"
-#include "actors/control/ledger/job_progress.hpp"
+#include "actors/control/ledger/progress_report.hpp"
 #include "actors/control/ledger/unions.hpp"
 #include "actors/control/scheduling/job_views.hpp"
 #include "actors/control/scheduling/slow_decisions.hpp"
@@ -135,7 +135,7 @@ void scheduler_state::on(const plans_reply& p) {
   update_views(*j);
 }
 
-void scheduler_state::on(const job_progress& p) {
+void scheduler_state::on(const progress_report& p) {
   auto& known = progress_[p.job];
   take_newer(known, p);
   auto* view = find_in(running_, p.job);
@@ -204,7 +204,7 @@ void scheduler_state::update_views(const job_record& j) {
     stopping_.insert(j.id);
   else
     stopping_.erase(j.id);
-  const bool is_new = j.state == job_state::waiting && j.attempts == 0;
+  const bool is_new = j.state == job_state::waiting && j.progress.attempts == 0;
   if (j.state != job_state::running) is_new ? job_arrived() : something_changed();
 }
 

@@ -33,7 +33,7 @@ class scheduler_state {
   void on(const state_changed& m);
   void on(const plans_reply& m);
   void on(const proposal_result& m);
-  void on(const job_progress& m);
+  void on(const progress_report& m);
   void on(const move_request& m);
   void on(const startup_over&);
   void on(const decide_now&);
@@ -95,7 +95,7 @@ class scheduler_state {
   std::vector<planners::recent_arrival> arrivals_;  // the latest, oldest first
   double changed_s_ = 0;                 // when a policy was last given a reason to decide
   std::map<job_id, plans_reply> plans_;  // by job, while it exists
-  std::map<job_id, job_progress> progress_;
+  std::map<job_id, progress_report> progress_;
   std::map<job_id, double> wanted_;  // plans being computed: their memory factor
   pending_starts pending_;
   planners::job_views moving_;                    // those jobs

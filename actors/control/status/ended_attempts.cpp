@@ -33,7 +33,6 @@ std::optional<double> retry_in_s(const job_record& j, double now_s) {
 void add_ends(job_status& s, const job_record& j, const ledger& book, double now_s) {
   constexpr std::size_t shown = 20;
   s.why = j.word;
-  if (j.retried > 0) s.retried = j.retried;
   s.retry_in_s = retry_in_s(j, now_s);
   const auto ended = ended_attempts(book, j);
   std::vector<attempt_end> ends;
@@ -51,9 +50,10 @@ std::string backoff_text(const cluster& c, const job_record& j) {
   const auto next = fmt::format("the next not before {}", time_of_day(*j.not_before_s));
   const auto rule = retry_rule_of(*j.spec);
   if (end && end->why == end_word::not_started)
-    return fmt::format("attempt {} was not started ({}: {}); {}", j.attempts, how, j.detail, next);
-  return fmt::format("attempt {} of {} failed ({}); {}", j.retried,
-                     rule ? rule->attempts + 1 : j.retried, how, next);
+    return fmt::format("attempt {} was not started ({}: {}); {}", j.progress.attempts, how,
+                       j.detail, next);
+  return fmt::format("attempt {} of {} failed ({}); {}", j.progress.retried,
+                     rule ? rule->attempts + 1 : j.progress.retried, how, next);
 }
 
 }  // namespace troupe::actors

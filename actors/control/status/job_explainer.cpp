@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "actors/control/ledger/elastic_attempts.hpp"
-#include "actors/control/ledger/job_progress.hpp"
+#include "actors/control/ledger/progress_report.hpp"
 #include "actors/control/ledger/unions.hpp"
 #include "actors/control/status/ended_attempts.hpp"
 #include "actors/control/status/merge_explainer.hpp"
@@ -146,19 +146,18 @@ job_status job_explainer::status_of(const job_record& j) {
   s.submitted_s = j.submitted_s;
   s.started_s = j.started_s;
   s.ended_s = j.ended_s;
-  s.attempts = j.attempts;
+  s.progress = j.progress;
+  s.history = j.history;
   s.how = j.how;
   // A waiting job holds no GPUs, whatever it held before.
   if (j.state == job_state::waiting)
     s.waiting_reason = waiting_reason(j);
   else
     s.where = j.where;
-  s.iterations_done = j.iterations_done;
   const auto work = facts_of(*j.spec);
   s.predicted_bytes = work.has_known_memory ? j.predicted_bytes : 0;
   if (!work.has_known_memory) s.how.bytes_per_gpu = 0;
   s.peak_bytes = j.peak_bytes;
-  if (j.history.out_of_memory > 0) s.out_of_memory = j.history.out_of_memory;
   add_ends(s, j, s_.state.book, s_.now_s);
   s.detail = detail_of(j, j.detail);
   s.owner = j.owner;
@@ -338,7 +337,7 @@ std::string job_explainer::summary_of_waiting(const job_record& j,
   const auto last = last_iteration(*j.spec, find_in(s_.progress, j.id));
   if (j.suspended)
     return fmt::format("suspended after iteration {}{}; `troupe resume {}` resumes it",
-                       j.iterations_done, last ? fmt::format(" of {}", *last) : "", j.id);
+                       j.progress.iterations_done, last ? fmt::format(" of {}", *last) : "", j.id);
   if (retry_in_s(j, s_.now_s)) return backoff_text(s_.cluster, j);
   const auto* made = plans_of(j);
   if (!made) return "planning is in progress";
@@ -379,8 +378,8 @@ std::string job_explainer::summary_of(const job_record& j, const policy_view& by
       return fmt::format("stopping on GPUs {}", where);
     case job_state::finished:
       return fmt::format("finished after {:.0f} s ({} attempt{}), last on GPUs {} with {}",
-                         j.ended_s - j.submitted_s, j.attempts, j.attempts == 1 ? "" : "s", where,
-                         how);
+                         j.ended_s - j.submitted_s, j.progress.attempts,
+                         j.progress.attempts == 1 ? "" : "s", where, how);
     default:
       return fmt::format("{}: {}", to_string(j.state), detail_of(j, j.detail));
   }

@@ -23,7 +23,7 @@ class job_explainer {
     const planners::policy& policy;
     const cluster_state& state;
     const std::map<job_id, plans_reply>& plans;
-    const std::map<job_id, job_progress>& progress;
+    const std::map<job_id, progress_report>& progress;
     const std::map<job_id, placement_note>& notes;            // of running jobs
     const std::map<std::uint32_t, gateway_traffic>& traffic;  // by datacenter
     bool starting = false;                                    // nodes may not have reported yet

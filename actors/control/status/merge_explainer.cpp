@@ -21,7 +21,7 @@ double duration_s(const job_record& j, const known_plans& plans) {
   const auto* made = find_in(plans, j.id);
   if (!made || !made->plans) return 0;
   const double samples_per_s = max_of(*made->plans, 0.0, &plan::samples_per_s);
-  const auto left = j.spec->iterations - std::min(j.spec->iterations, j.iterations_done);
+  const auto left = j.spec->iterations - std::min(j.spec->iterations, j.progress.iterations_done);
   return samples_per_s > 0 ? static_cast<double>(left) * j.spec->global_batch / samples_per_s : 0;
 }
 

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "actors/control/ledger/job_progress.hpp"
+#include "actors/control/ledger/progress_report.hpp"
 #include "actors/protocol/messenger.hpp"
 #include "actors/protocol/permissions.hpp"
 #include "messages/base/cut_text.hpp"
@@ -57,7 +57,7 @@ void status_desk_state::on_job_changed(job_id id) {
 }
 
 /// Only the first report of an iteration counts: its time is that of completion.
-void status_desk_state::on(const job_progress& p) {
+void status_desk_state::on(const progress_report& p) {
   if (take_newer(progress_[p.job], p)) ++reply_version_;
 }
 

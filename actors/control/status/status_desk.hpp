@@ -23,7 +23,7 @@ namespace troupe::actors {
 /// or is durable: the desk follows the published states as any subscriber does, and collects what
 /// the others send it for people. A long list of jobs therefore delays no decision.
 ///
-///     orchestrator -- state_changed, job_progress, gateway_traffic_changed --+
+///     orchestrator -- state_changed, progress_report, gateway_traffic_changed --+
 ///     scheduler ----- plans_reply, placements_proposed, scheduling_changed --+--> status desk
 ///     fronts -------- front_report ------------------------------------------+         |
 ///     clients <------ query_reply, explanation <---------------------------------------+
@@ -40,7 +40,7 @@ class status_desk_state {
              const orchestrator_actor& orchestrator, scheduler_actor scheduler);
 
   void on(const state_changed& m);
-  void on(const job_progress& m);
+  void on(const progress_report& m);
   void on(const gateway_traffic_changed& m);
   void on(const plans_reply& m);
   void on(const placements_proposed& m);
@@ -71,7 +71,7 @@ class status_desk_state {
   std::shared_ptr<const cluster_state> state_;
   std::vector<std::function<void()>> waiting_queries_;
   std::map<job_id, plans_reply> plans_;  // those of ended jobs are kept for explanations
-  std::map<job_id, job_progress> progress_;
+  std::map<job_id, progress_report> progress_;
   std::map<job_id, placement_note> notes_;            // of running jobs
   std::map<std::uint32_t, gateway_traffic> traffic_;  // by datacenter
   front_reports fronts_;

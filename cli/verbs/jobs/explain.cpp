@@ -109,7 +109,7 @@ class explain_verb final : public verb {
   std::vector<std::string> last_lines(const job_status& j) {
     // Without an attempt there is no log; output of jobs that run or have finished is for `troupe
     // logs`.
-    if (j.attempts == 0 || !(j.state == job_state::failed || did_not_obey(j))) return {};
+    if (j.progress.attempts == 0 || !(j.state == job_state::failed || did_not_obey(j))) return {};
     constexpr std::size_t max_lines = 5;
     auto last = last_output_of(remote_, j, max_lines);
     part_ = last.part;

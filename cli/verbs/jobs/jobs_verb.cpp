@@ -71,7 +71,8 @@ std::vector<column> job_columns(const query_reply& reply, bool everything) {
     all.push_back({"age", [=](const job_status& j) {
                      return (is_final(j.state) ? "took " : "") + duration_text(seconds(j));
                    }});
-    all.push_back({"attempts", [](const job_status& j) { return fmt::to_string(j.attempts); }});
+    all.push_back(
+        {"attempts", [](const job_status& j) { return fmt::to_string(j.progress.attempts); }});
     all.push_back(split);
   } else {
     all.push_back({"submitted", [](const job_status& j) { return time_text(j.submitted_s); }});

@@ -64,7 +64,7 @@ class logs_verb final : public verb {
       return refuse(reason::kind::unknown, fmt::format("no job {}", job_));
     }
     seen_ = true;
-    made_ = reply->jobs.front().attempts;
+    made_ = reply->jobs.front().progress.attempts;
     ended_ = is_final(reply->jobs.front().state);
     if (!has_processes(reply->jobs.front())) reached_ = progress_text(reply->jobs.front());
     if (follow_) show_progress(reply->jobs.front());

@@ -56,13 +56,13 @@ class move_verb final : public verb {
     for (;; runtime::pause(look_every_s)) {
       const auto now = status_of(remote_, wish_.job);
       if (!now) return out.failure(now.error());
-      const bool moved = now->attempts > before.attempts;
+      const bool moved = now->progress.attempts > before.progress.attempts;
       if (!moved && now->iteration > reached) {
         reached = now->iteration;
         still = {};
       }
       // Iterations after the checkpoint are computed again in the new place.
-      if (moved && !resumed) resumed = now->iterations_done;
+      if (moved && !resumed) resumed = now->progress.iterations_done;
       const bool over = is_final(now->state);
       if (over && !moved)
         return refuse_suspension(

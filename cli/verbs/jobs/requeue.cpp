@@ -18,7 +18,7 @@ job_result requeue(remote& r, job_id id) {
   if (!now) return {{}, "", now.error()};
   if (is_final(now->state)) return not_done(id, ended_meanwhile(*now));
   const auto lost = lost_iterations(*before, *now);
-  return {suspension(id, now->iterations_done, asked.s(), lost),
+  return {suspension(id, now->progress.iterations_done, asked.s(), lost),
           fmt::format("job {} stopped and queued again{}{}", id, after_iteration(*now),
                       lost > 0 ? fmt::format("; {} iterations lost", lost) : "")};
 }

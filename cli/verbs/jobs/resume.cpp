@@ -12,9 +12,9 @@ job_result resume(remote& r, job_id id) {
   if (!reply->done) return not_done(id, reply->why);
   const auto now = status_of(r, id);
   if (!now) return {{}, "", now.error()};
-  return {suspension(id, now->iterations_done, 0, 0),
+  return {suspension(id, now->progress.iterations_done, 0, 0),
           fmt::format("job {} is queued again and continues after iteration {}", id,
-                      now->iterations_done)};
+                      now->progress.iterations_done)};
 }
 
 }  // namespace

@@ -15,12 +15,12 @@ job_result suspend(remote& r, job_id id) {
   const auto now = wait_for_stop(r, *before);
   if (!now) return {{}, "", now.error()};
   // Another client's `troupe resume` came first.
-  if (now->attempts != before->attempts)
+  if (now->progress.attempts != before->progress.attempts)
     return not_done(id,
                     {reason::kind::stale, fmt::format("job {} was resumed in the meantime", id)});
   if (is_final(now->state)) return not_done(id, ended_meanwhile(*now));
   const auto lost = lost_iterations(*before, *now);
-  return {suspension(id, now->iterations_done, asked.s(), lost),
+  return {suspension(id, now->progress.iterations_done, asked.s(), lost),
           fmt::format("job {} suspended{}{}", id, after_iteration(*now),
                       lost > 0 ? fmt::format("; {} iterations lost", lost) : "")};
 }

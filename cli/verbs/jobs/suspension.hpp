@@ -25,7 +25,7 @@ inline expected<job_status> wait_for_stop(remote& r, const job_status& before) {
   constexpr double look_every_s = 0.1;
   auto now = status_of(r, before.job);
   while (now && (now->state == job_state::running || now->state == job_state::stopping) &&
-         now->attempts == before.attempts) {
+         now->progress.attempts == before.progress.attempts) {
     runtime::pause(look_every_s);
     now = status_of(r, before.job);
   }
@@ -38,13 +38,13 @@ inline reason ended_meanwhile(const job_status& j) {
 
 /// Iterations that were reported before the stop and must be repeated.
 inline std::uint64_t lost_iterations(const job_status& before, const job_status& now) {
-  return std::max(before.iteration, now.iterations_done) - now.iterations_done;
+  return std::max(before.iteration, now.progress.iterations_done) - now.progress.iterations_done;
 }
 
 /// " after iteration 40"; of a program that has reported none, nothing.
 inline std::string after_iteration(const job_status& j) {
-  if (has_processes(j) && j.iterations_done == 0 && j.iteration == 0) return {};
-  return fmt::format(" after iteration {}", j.iterations_done);
+  if (has_processes(j) && j.progress.iterations_done == 0 && j.iteration == 0) return {};
+  return fmt::format(" after iteration {}", j.progress.iterations_done);
 }
 
 /// The document of these verbs; `iteration` is null if nothing was changed.

@@ -116,9 +116,10 @@ class demo_verb final : public verb {
         ended += is_final(j.state) ? 1 : 0;
         // It lasts as long as the program's grace, and the next state shows more.
         if (j.state == job_state::stopping) continue;  // only a transition
-        if (seen[j.job] != std::pair{j.state, j.attempts} && (j.attempts > 0 || is_final(j.state)))
+        if (seen[j.job] != std::pair{j.state, j.progress.attempts} &&
+            (j.progress.attempts > 0 || is_final(j.state)))
           print(out, j.job, event_of(j, reply->nodes));
-        seen[j.job] = {j.state, j.attempts};
+        seen[j.job] = {j.state, j.progress.attempts};
       }
       // After two seconds, when the program has written something that its second attempt can
       // continue.
@@ -137,20 +138,20 @@ class demo_verb final : public verb {
   expected<void> check(const query_reply& reply) const {
     for (const auto& j : reply.jobs) {
       const auto due = j.name == "fails" ? job_state::failed : job_state::finished;
-      if (j.state != due || (j.name == "count" && j.attempts < 2))
+      if (j.state != due || (j.name == "count" && j.progress.attempts < 2))
         return refuse(reason::kind::invalid,
                       fmt::format("job {} ({}) has {} after {} attempts", j.job, j.name,
-                                  to_string(j.state), j.attempts));
+                                  to_string(j.state), j.progress.attempts));
     }
     return {};
   }
 
   static std::string event_of(const job_status& j, const std::vector<node_status>& nodes) {
     if (j.state == job_state::running)
-      return fmt::format("running on {} (data {} x tensor {}, predicted {} per GPU){}",
-                         where_text(j, nodes), j.how.data_parallel, j.how.tensor_parallel,
-                         size_text(j.predicted_bytes),
-                         j.attempts > 1 ? fmt::format(", attempt {}", j.attempts) : "");
+      return fmt::format(
+          "running on {} (data {} x tensor {}, predicted {} per GPU){}", where_text(j, nodes),
+          j.how.data_parallel, j.how.tensor_parallel, size_text(j.predicted_bytes),
+          j.progress.attempts > 1 ? fmt::format(", attempt {}", j.progress.attempts) : "");
     return fmt::format("{}{}{}", to_string(j.state), j.detail.empty() ? "" : ": ", j.detail);
   }
 

@@ -118,7 +118,7 @@ TEST_CASE("a job that has run for its time limit fails, all its attempts togethe
   until(v, job_state::failed);
   CHECK(v.world().now_s() - again_s < 60);
   CHECK(v.world().now_s() - again_s > 30);
-  CHECK(seen(v).attempts == 2);
+  CHECK(seen(v).progress.attempts == 2);
   CHECK(seen(v).detail.starts_with("its time limit has passed: time_limit_s is 100, it ran 10"));
   CHECK(seen(v).detail.ends_with(" s in 2 attempts"));
 }

@@ -47,10 +47,10 @@ TEST_CASE("a training moves to other stages and nodes without losing iterations"
     REQUIRE(said.done);
     until(v, job_state::running);
     const auto now = seen(v);
-    CHECK(now.attempts == ++attempts);
+    CHECK(now.progress.attempts == ++attempts);
     CHECK(now.where == said.where);
     CHECK(now.how == said.how);
-    CHECK(now.iterations_done >= before.iteration);
+    CHECK(now.progress.iterations_done >= before.iteration);
     v.world().run_until(v.world().now_s() + 5);
     return seen(v);
   };
@@ -69,7 +69,7 @@ TEST_CASE("a training moves to other stages and nodes without losing iterations"
   for (const auto& share : now.where)
     CHECK(harness::small_cluster()->gpu_of(share.node).name == "A100-40GB");
   run_to_end(v);
-  CHECK(seen(v).attempts == attempts);
+  CHECK(seen(v).progress.attempts == attempts);
   check_iterations(v, 2000);
 }
 
@@ -113,7 +113,7 @@ TEST_CASE("an impossible move is refused, and the job keeps running") {
   tensor.tensor_parallel = 5;
   CHECK_FALSE(move(v, tensor).done);
   v.world().run_until(v.world().now_s() + 10);
-  CHECK(seen(v).attempts == 1);
+  CHECK(seen(v).progress.attempts == 1);
   run_to_end(v);
   CHECK(move(v, to_stages(1)).why.code == kind::invalid);  // it has ended
   check_iterations(v, 2000);
@@ -140,7 +140,7 @@ TEST_CASE("moves of absurd size are refused at once, for models and for slots") 
       CHECK_FALSE(said.done);
       CHECK_FALSE(said.why.text.empty());
     }
-    CHECK(seen(v, id).attempts == 1);
+    CHECK(seen(v, id).progress.attempts == 1);
   }
 }
 
@@ -166,7 +166,7 @@ TEST_CASE("the destination GPUs of a move are reserved until the training starts
   v.submit(others);
   until(v, job_state::running);
   CHECK(seen(v).where == said.where);
-  CHECK(seen(v).attempts == 2);
+  CHECK(seen(v).progress.attempts == 2);
   run_to_end(v);
   for (job_id id = 2; id < 14; ++id) run_to_end(v, id);
   check_iterations(v, 60);

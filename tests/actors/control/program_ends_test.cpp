@@ -103,26 +103,26 @@ TEST_CASE("a job goes on from what its program saved, after a stop, a loss and o
     two_parts t;
     t.end(0, how, 143, saved(400), 9);
     t.end(1, how, 143, {}, 7);
-    CHECK(t.job().iterations_done == 400);
-    CHECK(t.job().losses == 0);
+    CHECK(t.job().progress.iterations_done == 400);
+    CHECK(t.job().progress.losses == 0);
     t.start();
     t.end(0, how, 143, saved(300));  // it had to go back
     t.end(1, how, 143, saved(350));
-    CHECK(t.job().iterations_done == 300);
-    CHECK(t.job().losses == (how == lost ? 1 : 0));
+    CHECK(t.job().progress.iterations_done == 300);
+    CHECK(t.job().progress.losses == (how == lost ? 1 : 0));
     t.start();
     t.end(0, how, 1, saved(5000));
     t.end(1, how, 1);
-    CHECK(t.job().iterations_done == 1000);
+    CHECK(t.job().progress.iterations_done == 1000);
   }
   two_parts without_a_length{program(1)};
   without_a_length.end(0, preempted, 0, saved(5000));
   without_a_length.end(1, preempted, 0, saved(4000));
-  CHECK(without_a_length.job().iterations_done == 4000);
+  CHECK(without_a_length.job().progress.iterations_done == 4000);
   two_parts without_a_word;
   without_a_word.end(0, preempted, 0, {}, 30);
   without_a_word.end(1, preempted, 0, {}, 20);
-  CHECK(without_a_word.job().iterations_done == 20);
+  CHECK(without_a_word.job().progress.iterations_done == 20);
 }
 
 TEST_CASE("a part that failed beside a lost one does not count, whichever is first") {
@@ -132,7 +132,7 @@ TEST_CASE("a part that failed beside a lost one does not count, whichever is fir
     t.revoke(failed_first ? failed : lost);
     t.end(failed_first ? 0 : 1, failed_first ? lost : failed);
     CHECK(t.state() == job_state::waiting);
-    CHECK(t.job().losses == 1);
+    CHECK(t.job().progress.losses == 1);
     CHECK(t.job().detail == "end 0");
     CHECK_FALSE(t.job().failed_rank);
   }
@@ -250,7 +250,7 @@ TEST_CASE("a suspended program that obeys waits with what it saved, and goes on 
   CHECK(t.seen().state == job_state::stopping);
   t.obeys(1);
   CHECK(t.seen().state == job_state::waiting);
-  CHECK(t.seen().iterations_done == 400);
+  CHECK(t.seen().progress.iterations_done == 400);
   CHECK(t.seen().iteration == 400);
   REQUIRE(t.suspend(false).done);
   t.pass_round();
@@ -314,7 +314,7 @@ TEST_CASE("a failed rank beside a lost node is a lost attempt") {
   two_nodes killed;
   killed.part(1, part_report::state::failed, 9, {}, "exit status 9");
   killed.part(0, part_report::state::stopped, 137, {}, lease_expired);
-  CHECK(killed.seen().attempts == 2);  // it was queued again, and both nodes are there
+  CHECK(killed.seen().progress.attempts == 2);  // it was queued again, and both nodes are there
 }
 
 TEST_CASE("ranks that outlive one that ended are stopped after rank_wait_s, if the job says so") {
@@ -362,7 +362,7 @@ TEST_CASE("a requeued job is stopped once per request, and starts again") {
   t.obeys(1);
   t.pass_round();
   CHECK(t.seen().state == job_state::running);
-  CHECK(t.seen().attempts == 2);
+  CHECK(t.seen().progress.attempts == 2);
   CHECK(t.ask<requeue_reply>(r).done);  // repeated: its answer was lost
   CHECK(t.seen().state == job_state::running);
   CHECK(t.ask<requeue_reply>(requeue_job{79, 99}).why.code == reason::kind::unknown);

@@ -117,8 +117,8 @@ TEST_CASE("a node that is added gets work, and nothing else notices") {
   const auto r = status_of(v);
   CHECK(job(r, 3).state == job_state::running);
   CHECK(where(r, 3) == "c-0");
-  CHECK(job(r, 1).attempts == 1);
-  CHECK(job(r, 2).attempts == 1);
+  CHECK(job(r, 1).progress.attempts == 1);
+  CHECK(job(r, 2).progress.attempts == 1);
 }
 
 TEST_CASE("work on a removed node is queued again; other work and names stay") {
@@ -142,9 +142,9 @@ TEST_CASE("work on a removed node is queued again; other work and names stay") {
   r = status_of(v);
   CHECK(where(r, 1) == ended);
   CHECK(where(r, 3) == stays);
-  CHECK(job(r, 3).attempts == 1);
+  CHECK(job(r, 3).progress.attempts == 1);
   CHECK(job(r, 2).state == job_state::running);
-  CHECK(job(r, 2).attempts == 2);
+  CHECK(job(r, 2).progress.attempts == 2);
   CHECK(where(r, 2) != left);
   const auto gone = std::ranges::find(r.nodes, left, &node_status::name);
   REQUIRE(gone != r.nodes.end());
@@ -166,7 +166,7 @@ TEST_CASE("a longer heartbeat and a shorter lease stop nothing") {
     REQUIRE(asked<reconfigure_reply>(v, reconfigure{0, file}).done);
     v.world().run_until(v.world().now_s() + 50);
   }
-  CHECK(job(status_of(v), 1).attempts == 1);
+  CHECK(job(status_of(v), 1).progress.attempts == 1);
   CHECK(job(status_of(v), 1).state == job_state::running);
 }
 
@@ -317,7 +317,7 @@ TEST_CASE("a node that has missed a shorter lease gets it before anything renews
   CHECK(updates == 2);
   CHECK(renewals == 0);
   v.world().run_until(v.world().now_s() + 100);
-  CHECK(job(status_of(v), 1).attempts == 1);
+  CHECK(job(status_of(v), 1).progress.attempts == 1);
 }
 
 TEST_CASE("a node that was removed and is added again gets work once its new process reports") {
@@ -332,7 +332,7 @@ TEST_CASE("a node that was removed and is added again gets work once its new pro
   v.submit({{v.world().now_s() + 0.1, on("RTX2080Ti", "waits")}});
   v.world().run_until(v.world().now_s() + 2);
   CHECK(job(status_of(v), 1).state == job_state::waiting);
-  CHECK(job(status_of(v), 1).attempts == 0);
+  CHECK(job(status_of(v), 1).progress.attempts == 0);
 }
 
 namespace {

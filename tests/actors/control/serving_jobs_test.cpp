@@ -60,7 +60,7 @@ TEST_CASE("a decoder that fails is started again, and fails for good after max_r
     for (std::uint32_t n = 1; n <= 2; ++n) {
       d.attempt(how);
       CHECK(d.job().state == job_state::waiting);
-      CHECK(d.job().losses == n);
+      CHECK(d.job().progress.losses == n);
       CHECK_FALSE(d.end_due());
     }
     d.attempt(how);
@@ -78,9 +78,9 @@ TEST_CASE("a decoder that has served for a while may fail any number of times") 
     d.attempt(n % 2 == 0 ? lease_outcome::failed : lease_outcome::lost,
               facts_of(work_kind::decoder).proof_s);
     REQUIRE(d.job().state == job_state::waiting);
-    REQUIRE(d.job().losses == 0);
+    REQUIRE(d.job().progress.losses == 0);
   }
-  CHECK(d.job().iterations_done == 0);  // it has no iterations, whatever a node reports
+  CHECK(d.job().progress.iterations_done == 0);  // it has no iterations, whatever a node reports
   d.attempt(lease_outcome::failed, facts_of(work_kind::decoder).proof_s - 1);
   CHECK_FALSE(d.end_due());
   d.attempt(lease_outcome::failed, facts_of(work_kind::decoder).proof_s - 1);
@@ -99,7 +99,7 @@ TEST_CASE("a cancelled decoder ends, a preempted one waits") {
   REQUIRE(d.book.apply(lease_revoked{d.last, d.now_s, lease_outcome::preempted, "suspended"}));
   d.end(lease_outcome::preempted, 1);
   CHECK(d.job().state == job_state::waiting);
-  CHECK(d.job().losses == 0);
+  CHECK(d.job().progress.losses == 0);
   d.start();
   REQUIRE(d.book.apply(lease_revoked{d.last, d.now_s, lease_outcome::cancelled, "cancelled"}));
   d.end(lease_outcome::cancelled, 1);
@@ -124,7 +124,7 @@ TEST_CASE("a ledger with a decoder is the same after compaction") {
   d.start();
   ledger copy{d.c};
   for (const auto& e : d.book.snapshot()) REQUIRE(copy.apply(decode_entry(encode(e)).value()));
-  CHECK(copy.job(1)->losses == 1);
+  CHECK(copy.job(1)->progress.losses == 1);
   CHECK(copy == d.book);
 }
 

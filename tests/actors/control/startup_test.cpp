@@ -83,7 +83,7 @@ TEST_CASE("a job whose nodes keep dying fails after its restarts, with a sentenc
     v.world().run_until(v.world().now_s() + 15);
     const auto s = asked_about(v, 1).job;
     REQUIRE(s.state == job_state::running);
-    CHECK(s.attempts == static_cast<std::uint32_t>(attempt + 1));
+    CHECK(s.progress.attempts == static_cast<std::uint32_t>(attempt + 1));
     const auto n = node_address(s.where.front().node);
     v.world().crash(n);
     v.world().run_until(v.world().now_s() + 10);
@@ -92,7 +92,7 @@ TEST_CASE("a job whose nodes keep dying fails after its restarts, with a sentenc
   v.world().run_until(v.world().now_s() + 15);
   const auto s = asked_about(v, 1).job;
   CHECK(s.state == job_state::failed);
-  CHECK(s.attempts == 3);
+  CHECK(s.progress.attempts == 3);
   CHECK(
       s.detail.starts_with("lost its node in 3 consecutive attempts without progress (max_restarts "
                            "2); most recently: "));

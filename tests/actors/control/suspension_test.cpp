@@ -23,17 +23,17 @@ TEST_CASE("a suspended training saves a checkpoint and loses no iterations") {
   const auto stopped = seen(v);
   CHECK(stopped.waiting_reason == "suspended");
   CHECK(stopped.detail.starts_with("suspended by"));
-  CHECK(stopped.iterations_done > 0);
-  CHECK(stopped.iterations_done < 2000);
-  CHECK(newest_report(v).iterations.back().iteration == stopped.iterations_done);
+  CHECK(stopped.progress.iterations_done > 0);
+  CHECK(stopped.progress.iterations_done < 2000);
+  CHECK(newest_report(v).iterations.back().iteration == stopped.progress.iterations_done);
   v.world().run_until(v.world().now_s() + 500);
-  CHECK(seen(v).attempts == 1);
+  CHECK(seen(v).progress.attempts == 1);
   REQUIRE(set(v, 1, false).done);
   CHECK(seen(v).detail.empty());
   until(v, job_state::running);
   CHECK(seen(v).detail.empty());
   run_to_end(v);
-  CHECK(seen(v).attempts == 2);
+  CHECK(seen(v).progress.attempts == 2);
   check_iterations(v, 2000);
 }
 
@@ -52,7 +52,7 @@ TEST_CASE("a training resumed before it has stopped is not described as suspende
   CHECK(summary().find("suspended by") != std::string::npos);
   REQUIRE(set(v, 1, false).done);
   CHECK(summary().find("suspended") == std::string::npos);
-  while (seen(v).attempts < 2) {
+  while (seen(v).progress.attempts < 2) {
     CHECK(seen(v).detail.empty());
     v.world().run_until(v.world().now_s() + 1);
     REQUIRE(v.world().now_s() < 1000);
@@ -77,9 +77,9 @@ TEST_CASE("a training without time to save continues from its last checkpoint") 
   REQUIRE(set(v, 1, true).done);
   until(v, job_state::waiting);
   const auto stopped = seen(v);
-  CHECK(stopped.iterations_done > 0);
-  CHECK(stopped.iterations_done % 7 == 0);
-  CHECK(stopped.iterations_done < newest_report(v).iterations.back().iteration);
+  CHECK(stopped.progress.iterations_done > 0);
+  CHECK(stopped.progress.iterations_done % 7 == 0);
+  CHECK(stopped.progress.iterations_done < newest_report(v).iterations.back().iteration);
   REQUIRE(set(v, 1, false).done);
   run_to_end(v);
 }
@@ -122,14 +122,14 @@ TEST_CASE("a suspended job is not placed, and suspended simulated work keeps its
   v.world().run_until(40.0);
   const auto stopped = seen(v);
   CHECK(stopped.state == job_state::waiting);
-  CHECK(stopped.iterations_done > 0);
+  CHECK(stopped.progress.iterations_done > 0);
   v.world().crash(controller_address);
   v.world().restart(controller_address);
   v.world().run_until(100.0);
   const auto still = seen(v);
   CHECK(still.state == job_state::waiting);
   CHECK(still.waiting_reason == "suspended");
-  CHECK(still.iterations_done == stopped.iterations_done);
+  CHECK(still.progress.iterations_done == stopped.progress.iterations_done);
   REQUIRE(set(v, 1, false).done);
   v.world().run_until(110.0);
   CHECK(seen(v).state == job_state::running);

@@ -238,7 +238,7 @@ TEST_CASE("a member of a shared union that is cancelled ends, and the others are
   for (const job_id id : {2, 3}) {
     const auto j = t.c.job(id);
     CHECK(j.state == job_state::waiting);
-    CHECK(j.iterations_done == 50 * id);
+    CHECK(j.progress.iterations_done == 50 * id);
     CHECK(j.detail == "job 1 left the union");
     CHECK_FALSE(j.merged_with);
   }
@@ -276,7 +276,7 @@ TEST_CASE("members with adapters end when their own iterations are done") {
   t.report(300);
   CHECK(reached_branches == 1U << static_cast<unsigned>(rare_branch::member_done));
   CHECK(t.state(1) == job_state::finished);
-  CHECK(t.c.job(1).iterations_done == 100);
+  CHECK(t.c.job(1).progress.iterations_done == 100);
   CHECK(t.merged_with(2) == std::vector<job_id>{3});
   t.report(400);
   CHECK(t.c.job(2).iteration == 150);
@@ -299,7 +299,7 @@ TEST_CASE("a suspended member stays suspended, and the others are queued again a
     for (job_id id = 1; id <= 3; ++id) {
       const auto j = t.c.job(id);
       CHECK(j.state == job_state::waiting);
-      CHECK(j.iterations_done == (kind == merge_kind::shared ? 50 * id : 50));
+      CHECK(j.progress.iterations_done == (kind == merge_kind::shared ? 50 * id : 50));
       CHECK_THAT(j.detail, Catch::StartsWith("job 2, merged with 1, 3, was suspended by"));
       CHECK((j.waiting_reason == "suspended") == (id == 2));
     }
@@ -327,9 +327,9 @@ TEST_CASE("all members of a union are queued again with the one that a user requ
   t.c.pass_round();
   for (job_id id = 1; id <= 3; ++id) {
     CHECK(t.state(id) == job_state::running);
-    CHECK(t.c.job(id).attempts == 2);
+    CHECK(t.c.job(id).progress.attempts == 2);
     CHECK(t.c.job(id).lease == 2u);
-    CHECK(t.c.job(id).iterations_done == 10 * id);
+    CHECK(t.c.job(id).progress.iterations_done == 10 * id);
   }
   CHECK(t.requeue(3, request).done);  // a repetition, which stops nothing
   CHECK(t.state(3) == job_state::running);

@@ -44,8 +44,8 @@ TEST_CASE("a submitted job is planned, placed, run and finished without naming a
   CHECK_FALSE(done.eta_s);
   CHECK(done.iteration == 200);
   CHECK(done.state == job_state::finished);
-  CHECK(done.attempts == 1);
-  CHECK(done.iterations_done == 200);
+  CHECK(done.progress.attempts == 1);
+  CHECK(done.progress.iterations_done == 200);
 }
 
 TEST_CASE("a workload that is read where it is runs as its copy does") {
@@ -102,9 +102,9 @@ TEST_CASE("the job of a node that dies moves to another node") {
   v.world().run_until(115.0);
   const auto after = status(v, 1);
   CHECK(after.state == job_state::running);
-  CHECK(after.attempts == 2);
+  CHECK(after.progress.attempts == 2);
   CHECK(after.where[0].node != before.where[0].node);
-  CHECK(after.iterations_done > 0);  // of the last checkpoint
+  CHECK(after.progress.iterations_done > 0);  // of the last checkpoint
 }
 
 TEST_CASE("a node that restarts at once has lost its work, and the controller notices") {
@@ -116,7 +116,7 @@ TEST_CASE("a node that restarts at once has lost its work, and the controller no
   v.world().restart(a);
   v.world().run_until(13.0);
   const auto after = status(v, 1);
-  CHECK(after.attempts == 2);
+  CHECK(after.progress.attempts == 2);
   CHECK(after.state == job_state::running);
 }
 
@@ -134,7 +134,7 @@ TEST_CASE("wall clocks that step back and forth cost no lease") {
     }
   const auto after = status(v, 1);
   CHECK(after.state == job_state::running);
-  CHECK(after.attempts == 1);
+  CHECK(after.progress.attempts == 1);
 }
 
 TEST_CASE("work that a node finished while it counted as lost is not repeated") {
@@ -150,8 +150,8 @@ TEST_CASE("work that a node finished while it counted as lost is not repeated") 
   v.world().run_until(30.0);
   const auto after = status(v, 1);
   CHECK(after.state == job_state::finished);
-  CHECK(after.attempts == 1);
-  CHECK(after.iterations_done == 1);
+  CHECK(after.progress.attempts == 1);
+  CHECK(after.progress.iterations_done == 1);
 }
 
 TEST_CASE("a restarted controller continues where its journal ends") {
@@ -165,7 +165,7 @@ TEST_CASE("a restarted controller continues where its journal ends") {
   for (job_id id : {1, 2}) {
     const auto s = status(v, id);
     CHECK(s.state == job_state::running);
-    CHECK(s.attempts == 1);  // it continued while no test code was polling
+    CHECK(s.progress.attempts == 1);  // it continued while no test code was polling
   }
   v.world().run_until(20'000.0);
   for (job_id id : {1, 2}) CHECK(status(v, id).state == job_state::finished);
@@ -191,7 +191,7 @@ TEST_CASE("an out-of-memory exit moves the job to a larger plan and records the 
   const auto& e = std::get<explanation>(reply.reply->first);
   REQUIRE_FALSE(e.memory.empty());
   CHECK(e.memory.front().out_of_memory);
-  CHECK(e.job.attempts > 1);
+  CHECK(e.job.progress.attempts > 1);
   CHECK(e.job.state == job_state::finished);
 }
 

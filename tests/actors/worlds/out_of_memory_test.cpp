@@ -164,7 +164,7 @@ TEST_CASE("a training that runs out of GPU memory is planned again with more hea
   const auto usual = roomy.run_to_end(a_training());
   INFO(usual.detail);
   REQUIRE(usual.state == job_state::finished);
-  CHECK(usual.attempts == 1);
+  CHECK(usual.progress.attempts == 1);
   CHECK(roomy.stages() == std::vector<std::uint32_t>{6});
 
   // Created, it has no room for its activations.
@@ -172,7 +172,7 @@ TEST_CASE("a training that runs out of GPU memory is planned again with more hea
   const auto job = tight.run_to_end(a_training());
   UNSCOPED_INFO(job.detail);
   REQUIRE(job.state == job_state::finished);
-  CHECK(job.attempts > 1);
+  CHECK(job.progress.attempts > 1);
   const auto stages = tight.stages();
   REQUIRE(stages.size() == 3);
   CHECK(stages[0] == 6);

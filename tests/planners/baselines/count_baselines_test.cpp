@@ -99,7 +99,7 @@ TEST_CASE("under Gavel jobs take turns when there are too many for the GPUs") {
     CHECK(g.gpus(1) + g.gpus(2) == 2);
     for (auto& [id, j] : g.s.running) {
       ++rounds[id];
-      j.iterations_done += 2000;
+      j.progress.iterations_done += 2000;
     }
     g.s.now_s += 360;
   }

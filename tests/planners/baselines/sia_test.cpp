@@ -72,7 +72,7 @@ struct scene {
     auto j = waiting.extract(d.job).mapped();
     j.where = d.where;
     j.how = d.how;
-    j.attempts = 1;
+    j.progress.attempts = 1;
     j.started_s = now_s;
     for (const auto& n : d.where) idle.set_idle(n.node, idle.idle(n.node) - n.gpus);
     running[d.job] = j;
@@ -155,7 +155,7 @@ TEST_CASE("a running job's row is normalised by its minimum, and discounted for 
   scene s(c);
   auto j = waiting_job(1, sample::job(sample::gpt2_small, 16), 0);
   j.where = {{0, 1}};
-  j.attempts = 2;  // one restart
+  j.progress.attempts = 2;  // one restart
   s.idle.set_idle(0, 7);
   s.running[1] = j;
   const auto p = make_sia_problem(s.view());
@@ -189,7 +189,7 @@ TEST_CASE("Sia recognizes a job's configuration when the job runs with another s
   scene s(c);
   auto j = waiting_job(1, sample::job(sample::gpt2_small, 16));
   j.where = {{0, 2}};
-  j.attempts = 1;
+  j.progress.attempts = 1;
   s.idle.set_idle(0, 0);
   for (const bool pipeline : {false, true}) {
     j.how = {};

@@ -97,11 +97,11 @@ TEST_CASE("a nearly finished job is not moved when the move would not pay off") 
   p.s.add(2, work(4));
   p.settle();
   CHECK(p.gpus(1) == 4);
-  p.s.running.at(2).iterations_done = p.s.running.at(2).spec->iterations - 1;
+  p.s.running.at(2).progress.iterations_done = p.s.running.at(2).spec->iterations - 1;
   p.end(1);
   p.s.now_s += 1000;
   CHECK(p.decide().empty());
-  p.s.running.at(2).iterations_done = 0;
+  p.s.running.at(2).progress.iterations_done = 0;
   CHECK(p.decide().size() == 1);
 }
 
@@ -215,7 +215,7 @@ TEST_CASE(
   p.settle();
   REQUIRE(p.gpus(2) == 8);
   p.s.now_s += 60;
-  p.s.running.at(2).iterations_done = 0;
+  p.s.running.at(2).progress.iterations_done = 0;
   p.s.add(3, work(4)).submitted_s = p.s.now_s;
   p.settle();
   CHECK(p.gpus(2) == 8);

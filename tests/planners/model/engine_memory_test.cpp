@@ -293,7 +293,7 @@ TEST_CASE(
     job_view j;
     j.id = 1;
     j.training = true;
-    j.attempts = 1;
+    j.progress.attempts = 1;
     j.spec = std::make_shared<const job_spec>(job);
     j.history.factor = memory_factor;
     const auto plans = plans_for(with_more_headroom(c, memory_factor), job);

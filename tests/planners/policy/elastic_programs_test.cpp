@@ -413,7 +413,7 @@ std::string type_after_rounds(std::string_view name, bool known) {
   random_source random{1};
   for (int round = 0; round < 3; ++round) {
     auto& now = s.running.at(1);
-    now.iterations_done = static_cast<std::uint64_t>(s.now_s);
+    now.progress.iterations_done = static_cast<std::uint64_t>(s.now_s);
     now.plans = plans;
     show(s.cluster, now);
     carry_out(s, by->decide(s.view(), random));

@@ -200,7 +200,7 @@ TEST_CASE("a training spans several datacenters when no single pool is nearly as
 TEST_CASE("a job's remaining work follows its last report and its measured slowdown") {
   scene_of_policies::scene s{eight_gpus()};
   auto& j = s.add(1, training_of(1000, 64));
-  j.iterations_done = 100;
+  j.progress.iterations_done = 100;
   CHECK(iterations_left(s.view(), j) == 900);
   CHECK(samples_left(s.view(), j) == 900 * 64);
   j.where = {{0, 8}};

@@ -145,7 +145,7 @@ TEST_CASE(
   CHECK(d[0].how.gpus() == 1);
   // After a loss, at once.
   s.now_s = j.submitted_s;
-  j.attempts = 1;
+  j.progress.attempts = 1;
   for (const auto n : {1u, 3u, 4u}) s.idle.set_idle(n, 1);
   d = decided(s);
   REQUIRE(d.size() == 1);

@@ -77,7 +77,7 @@ class still_world {
     return v;
   }
   static double left(const job_view& j) {
-    return std::max(1.0, double(j.spec->iterations) - double(j.iterations_done));
+    return std::max(1.0, double(j.spec->iterations) - double(j.progress.iterations_done));
   }
   /// Some of the jobs run, with plans of their own on whatever is idle.
   void run_some() {
@@ -94,7 +94,7 @@ class still_world {
       carry({{decision::kind::start, id, how, where, {}}});
       auto& now = s_.running.at(id);
       now.started_s = s_.now_s - settling_s - double(random_.below(600));
-      now.iterations_done = random_.below(now.spec->iterations);
+      now.progress.iterations_done = random_.below(now.spec->iterations);
     }
   }
   void remember_arrivals() {

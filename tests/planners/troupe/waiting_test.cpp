@@ -72,7 +72,7 @@ TEST_CASE("a training of free size starts on few GPUs only after waiting for the
   t.s.now_s += 1;
   CHECK(t.starts());
   waiting_training again{training_of(0, 0), 1};
-  again.job().attempts = 1;
+  again.job().progress.attempts = 1;
   CHECK(again.starts());
   waiting_training all{training_of(0, 0), best};
   CHECK(all.starts());
@@ -84,7 +84,7 @@ TEST_CASE("a resumed training keeps its number of pipelines unless another is mu
     CAPTURE(before);
     const auto placed = [&](std::uint32_t pipelines, std::uint32_t last) {
       waiting_training t{training_of(2, pipelines), 6};
-      t.job().attempts = 1;
+      t.job().progress.attempts = 1;
       t.job().data_parallel = last;
       std::vector<decision> out;
       std::optional<idle_index> room;

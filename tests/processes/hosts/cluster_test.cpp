@@ -97,7 +97,7 @@ TEST_CASE(
   REQUIRE(reply);
   const auto& e = std::get<explanation>(reply->first);
   CHECK(e.job.state == job_state::finished);
-  CHECK(e.job.attempts > 1);
+  CHECK(e.job.progress.attempts > 1);
   REQUIRE_FALSE(e.memory.empty());
   for (std::size_t i = 1; i < e.memory.size(); ++i)
     CHECK(e.memory[i].predicted_bytes > e.memory[i - 1].predicted_bytes);

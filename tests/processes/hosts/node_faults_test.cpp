@@ -77,7 +77,7 @@ struct faults_fixture {
     std::vector<job_id> ids;
     for (int i = 0; i < 4; ++i) ids.push_back(submit("exit 0"));
     for (const auto id : ids) CHECK(is(id, job_state::finished));
-    for (const auto id : ids) CHECK(job(id).attempts == 1);
+    for (const auto id : ids) CHECK(job(id).progress.attempts == 1);
   }
 
   scratch where;
@@ -122,7 +122,7 @@ TEST_CASE(
   CHECK(f.gone(first));
   CHECK(f.gone(f.guard));
   CHECK(f.gone(f.server));
-  CHECK(f.job(goes_on).attempts == 2);
+  CHECK(f.job(goes_on).progress.attempts == 2);
   f.four_more_run();
 }
 
@@ -140,7 +140,7 @@ TEST_CASE(
   REQUIRE(f.gone(f.guard));
   f.four_more_run();
   CHECK(f.job(goes_on).state == job_state::running);
-  CHECK(f.job(goes_on).attempts == 1);
+  CHECK(f.job(goes_on).progress.attempts == 1);
   REQUIRE(f.cancel(goes_on));
   CHECK(f.is(goes_on, job_state::cancelled));
 
@@ -161,7 +161,7 @@ TEST_CASE("a killed keeper's job has another attempt, and a stopped keeper's can
   const auto id = f.submit(script, 5);
   ::kill(f.pid_in("keeper1"), SIGKILL);
   const auto keeper = f.pid_in("keeper2");
-  CHECK(f.job(id).attempts == 2);
+  CHECK(f.job(id).progress.attempts == 2);
   f.four_more_run();
   ::kill(keeper, SIGSTOP);
   REQUIRE(f.cancel(id));

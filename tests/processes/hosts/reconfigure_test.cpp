@@ -80,7 +80,7 @@ struct changing_cluster : fixture {
     const auto r = jobs();
     for (const auto& j : r.jobs)
       all[j.job] = fmt::format("{} {} {}", j.where.empty() ? "-" : r.nodes[j.where[0].node].name,
-                               j.attempts, to_string(j.state));
+                               j.progress.attempts, to_string(j.state));
     return all;
   }
 

@@ -326,7 +326,7 @@ TEST_CASE("a restored backup is refused by its witness or by the nodes, and can 
   CHECK(gone(pid));  // no trace of that job is left
   REQUIRE(f.wait_until([](const query_reply& r) {
     return r.jobs.size() == 1 && r.jobs.front().state == job_state::running &&
-           r.jobs.front().attempts == 2;
+           r.jobs.front().progress.attempts == 2;
   }));
   again.kill();
 }

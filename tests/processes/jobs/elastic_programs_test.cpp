@@ -141,7 +141,7 @@ TEST_CASE("an elastic program is stopped by suspend between two iterations and g
   f.suspend(id, true);
   REQUIRE(f.cluster.is(id, job_state::waiting));
   const auto saved = f.asked_at();
-  CHECK(f.job(id).iterations_done == saved);
+  CHECK(f.job(id).progress.iterations_done == saved);
   CHECK_FALSE(is_alive(first.process));
   f.suspend(id, false);
   CHECK(f.runs(id, 2).iteration == saved);
@@ -166,7 +166,7 @@ TEST_CASE("an elastic program that ignores its stop is killed after its grace, a
   REQUIRE(runtime::wait_until([&] { return !is_alive(first.process); }, long_s, 0.02));
   CHECK(since_the_stop.s() > grace_s);
   REQUIRE(f.cluster.is(id, job_state::waiting));
-  CHECK(f.job(id).iterations_done == 10);
+  CHECK(f.job(id).progress.iterations_done == 10);
   CHECK(f.elastic(id).lost_iterations > 0);
   f.suspend(id, false);
   CHECK(f.runs(id, 2).iteration == 10);
@@ -197,8 +197,8 @@ TEST_CASE("an elastic program keeps its saved iterations if the controller dies 
     }
     REQUIRE(f.cluster.is(id, job_state::waiting));
     const auto s = f.job(id);
-    CHECK(s.iterations_done == saved);
-    CHECK(s.attempts == attempt);
+    CHECK(s.progress.iterations_done == saved);
+    CHECK(s.progress.attempts == attempt);
     CHECK(f.elastic(id).lost_iterations == 0);
     CHECK_FALSE(is_alive(start.process));
     fs::remove(f.where / "go");

@@ -118,14 +118,14 @@ TEST_CASE(
       INFO(name << ": " << f.job(id).detail);
       REQUIRE(f.is(id, job_state::waiting));
       const auto s = f.job(id);
-      CHECK(s.attempts == 1);
-      CHECK(s.iterations_done > 0);
-      CHECK(s.iterations_done - number_in(f.where / (name + ".0")) <= 1);
+      CHECK(s.progress.attempts == 1);
+      CHECK(s.progress.iterations_done > 0);
+      CHECK(s.progress.iterations_done - number_in(f.where / (name + ".0")) <= 1);
       REQUIRE(f.suspend(id, false).done);
     }
     for (const auto& [name, id] : jobs) {
       INFO(name);
-      const auto done = f.job(id).iterations_done;
+      const auto done = f.job(id).progress.iterations_done;
       REQUIRE(runtime::wait_until(
           [&] { return last_start(f.where / (name + ".starts")).first == 2; }, long_s, 0.1));
       CHECK(last_start(f.where / (name + ".starts")).second == done);
@@ -134,7 +134,7 @@ TEST_CASE(
     for (const auto& [name, id] : jobs) {
       INFO(name);
       CHECK(f.is(id, job_state::finished));
-      CHECK(f.job(id).attempts == 2);
+      CHECK(f.job(id).progress.attempts == 2);
     }
     fs::remove(f.where / "finish");
     jobs.clear();
@@ -251,7 +251,7 @@ TEST_CASE("a rank that fails because another one's node is lost costs an attempt
   CHECK_FALSE(f.job(id).failed_rank);
   REQUIRE(f.cluster.cluster->restart("e-0"));
   CHECK(f.is(id, job_state::finished));
-  CHECK(f.job(id).attempts == 2);
+  CHECK(f.job(id).progress.attempts == 2);
 }
 
 namespace {
@@ -267,11 +267,11 @@ void stops_meet_kills(int points) {
   std::uint64_t saved = 0;
   for (int i = 0; i < points; ++i) {
     INFO("point " << i << ", saved " << saved);
-    const auto attempt = f.job(id).attempts;
+    const auto attempt = f.job(id).progress.attempts;
     REQUIRE(runtime::wait_until(
         [&] {
           const auto s = f.job(id);
-          return s.state == job_state::running && s.iteration > s.iterations_done;
+          return s.state == job_state::running && s.iteration > s.progress.iterations_done;
         },
         long_s, 0.1));
     const auto start = last_start(f.where / "both.starts");
@@ -290,8 +290,8 @@ void stops_meet_kills(int points) {
     REQUIRE(f.is(id, job_state::waiting));
     const auto s = f.job(id);
     CHECK(s.waiting_reason == "suspended");
-    CHECK(s.iterations_done >= saved);
-    saved = s.iterations_done;
+    CHECK(s.progress.iterations_done >= saved);
+    saved = s.progress.iterations_done;
     REQUIRE(f.suspend(id, false).done);
   }
   CHECK(saved > 0);
@@ -316,7 +316,7 @@ TEST_CASE("a program whose GPUs sia changes goes on where it was", "[.long]") {
     s.global_batch = 64;
     s.iterations = 10'000'000;
   });
-  REQUIRE(runtime::wait_until([&] { return f.job(id).attempts == 2; }, 200, 0.5));
+  REQUIRE(runtime::wait_until([&] { return f.job(id).progress.attempts == 2; }, 200, 0.5));
   REQUIRE(runtime::wait_until([&] { return last_start(f.where / "alone.starts").first == 2; },
                               long_s, 0.1));
   CHECK(last_start(f.where / "alone.starts").second > 0);

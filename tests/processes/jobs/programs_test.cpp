@@ -101,7 +101,7 @@ TEST_CASE("SIGKILL of a node ends its programs' daemons before the job runs on a
   f.cluster->kill(node_of(f.jobs(), id));
   REQUIRE(f.wait_until(all_final));
   CHECK(f.jobs().jobs.front().state == job_state::finished);
-  CHECK(f.jobs().jobs.front().attempts == 2);
+  CHECK(f.jobs().jobs.front().progress.attempts == 2);
 }
 
 TEST_CASE(
@@ -116,7 +116,7 @@ TEST_CASE(
   ::kill(victim, SIGCONT);
   REQUIRE(ended);
   CHECK(f.jobs().jobs.front().state == job_state::finished);
-  CHECK(f.jobs().jobs.front().attempts == 2);
+  CHECK(f.jobs().jobs.front().progress.attempts == 2);
   CHECK(f.wait_for_nodes());  // it is of use again
 }
 
@@ -167,7 +167,7 @@ TEST_CASE("a report that is huge, a FIFO or a device does no harm") {
   for (const auto& j : f.jobs().jobs) {
     INFO(j.name << ": " << j.detail);
     CHECK(j.state == job_state::finished);
-    CHECK(j.attempts == 1);
+    CHECK(j.progress.attempts == 1);
     CHECK(j.peak_bytes == 0);
   }
 }
@@ -194,14 +194,14 @@ TEST_CASE("wall clocks that step back and forth cost no lease, and move no deadl
   }));
   const auto node = node_of(f.jobs(), id);
   // A restart before the first step of a clock is not what this test is about.
-  const auto attempts = job_in(f.jobs(), id).attempts;
+  const auto attempts = job_in(f.jobs(), id).progress.attempts;
   for (const auto& [whose, ahead_s] :
        {std::pair{node, -3600L}, {"controller", 600L}, {node, 600L}, {"controller", -3600L}}) {
     clock.set(std::to_string(f.cluster->id(whose)), ahead_s);
     runtime::pause(3);  // a lease and more
     INFO(whose << " " << ahead_s);
     CHECK(job_in(f.jobs(), id).state == job_state::running);
-    CHECK(job_in(f.jobs(), id).attempts == attempts);
+    CHECK(job_in(f.jobs(), id).progress.attempts == attempts);
     CHECK(job_in(f.jobs(), later).state == job_state::running);
     if (ahead_s > 0) CHECK(job_in(f.jobs(), soon).state == job_state::running);
   }
@@ -217,7 +217,7 @@ TEST_CASE("wall clocks that step back and forth cost no lease, and move no deadl
   std::ofstream{f.state / "enough"};
   REQUIRE(f.wait_until(all_final));
   CHECK(job_in(f.jobs(), id).state == job_state::finished);
-  CHECK(job_in(f.jobs(), id).attempts == attempts);
+  CHECK(job_in(f.jobs(), id).progress.attempts == attempts);
   CHECK(job_in(f.jobs(), later).state == job_state::finished);
 
   // A host that starts again with a clock that is behind is the newer one all the same.
@@ -285,7 +285,7 @@ TEST_CASE("a program gets a MASTER_PORT at which it can listen, though others li
                            "s.bind(('', int(os.environ['MASTER_PORT']))); s.listen()\"");
   REQUIRE(f.wait_until(all_final));
   CHECK(job_in(f.jobs(), id).state == job_state::finished);
-  CHECK(job_in(f.jobs(), id).attempts == 2);
+  CHECK(job_in(f.jobs(), id).progress.attempts == 2);
   ::close(held);
 }
 
@@ -316,7 +316,7 @@ TEST_CASE("a second process on a node's state directory is refused, and the job 
   CHECK(said.find("there can be only one") != std::string::npos);
   REQUIRE(f.wait_until(all_final));
   CHECK(f.jobs().jobs.front().state == job_state::finished);
-  CHECK(f.jobs().jobs.front().attempts == 1);
+  CHECK(f.jobs().jobs.front().progress.attempts == 1);
 }
 
 TEST_CASE("a job whose node process is superseded is queued again and does not fail") {
@@ -342,5 +342,5 @@ TEST_CASE("a job whose node process is superseded is queued again and does not f
   REQUIRE(second);
   REQUIRE(f.wait_until(all_final));
   CHECK(f.jobs().jobs.front().state == job_state::finished);
-  CHECK(f.jobs().jobs.front().attempts == 2);
+  CHECK(f.jobs().jobs.front().progress.attempts == 2);
 }

@@ -137,7 +137,7 @@ TEST_CASE("every end of a real job has its word, and only its word", "[.retries]
   CHECK(overflows.state == job_state::failed);
   CHECK(overflows.why == diverged);
   CHECK(overflows.ends->front().why == diverged);
-  CHECK(overflows.attempts == 1);
+  CHECK(overflows.progress.attempts == 1);
 
   // Things that people do to jobs that run.
   const auto held = f.submit(sleeps), again = f.submit(sleeps), gone = f.submit(sleeps);
@@ -163,7 +163,7 @@ TEST_CASE("every end of a real job has its word, and only its word", "[.retries]
   INFO(moved_to.why.text);
   REQUIRE(moved_to.done);
   CHECK(f.first_end(moves).why == moved);
-  CHECK(f.running(moves).attempts == 2);
+  CHECK(f.running(moves).progress.attempts == 2);
   f.cancel(moves);
   f.ended(moves);
 
@@ -184,7 +184,7 @@ TEST_CASE("every end of a real job has its word, and only its word", "[.retries]
   ::kill(f.cluster.cluster->id("e-2"), SIGTERM);
   REQUIRE(runtime::wait_until([&] { return !f.cluster.cluster->ended().empty(); }, long_s, 0.05));
   REQUIRE(f.cluster.cluster->restart("e-2"));
-  REQUIRE(runtime::wait_until([&] { return f.job(of_node).attempts == 3; }, long_s, 0.05));
+  REQUIRE(runtime::wait_until([&] { return f.job(of_node).progress.attempts == 3; }, long_s, 0.05));
   CHECK(f.job(of_node).ends->back().why == node_stopped);
   f.running(of_node);
   f.cluster.cluster->kill("e-2");
@@ -219,9 +219,9 @@ TEST_CASE("a script that fails twice ends well, after delays that its rule gives
     CHECK(waited_s >= std::exp2(k - 1));
     CHECK(waited_s <= 1.1 * std::exp2(k - 1) + 3);  // a busy machine starts it later
   }
-  CHECK(f.ended(never).attempts == 1);
+  CHECK(f.ended(never).progress.attempts == 1);
   const auto used_up = f.ended(up);
-  CHECK(used_up.attempts == 2);
+  CHECK(used_up.progress.attempts == 2);
   CHECK(used_up.detail ==
         "failed (exit 9) in 2 attempts (retries 1); most recently: exit status 9");
 

@@ -60,7 +60,7 @@ void check_merged(tuning_cluster& f, const std::vector<job_id>& members, lease_i
     CHECK(j.state == job_state::running);
     CHECK(j.merged_with == others(members, j.job));
     CHECK(j.lease == lease);
-    CHECK(j.attempts == 1);
+    CHECK(j.progress.attempts == 1);
     CHECK(j.owner == "local");
     CHECK(f.explained(j.job).job.merged_with == j.merged_with);
   }
@@ -101,13 +101,13 @@ TEST_CASE("jobs submitted together run as one, through a controller's restart, u
       return j.lease != first.lease || j.state == job_state::waiting;
     });
   }));
-  for (const auto& j : f.all(left)) CHECK(j.iterations_done >= before);
+  for (const auto& j : f.all(left)) CHECK(j.progress.iterations_done >= before);
 
   REQUIRE(f.wait_until(all_final));
   for (const auto& j : f.all(others(submitted, 1))) {
     CAPTURE(j.job, j.detail);
     CHECK(j.state == job_state::finished);
-    CHECK(j.iterations_done == f.its_iterations);
-    CHECK(j.attempts == (std::ranges::count(left, j.job) ? 2 : 1));
+    CHECK(j.progress.iterations_done == f.its_iterations);
+    CHECK(j.progress.attempts == (std::ranges::count(left, j.job) ? 2 : 1));
   }
 }

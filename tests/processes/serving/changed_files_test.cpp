@@ -222,5 +222,5 @@ TEST_CASE("trainings whose files shrink or are no files fail alone, and their no
   CHECK(f.cluster->ended().empty());
   CHECK(f.cluster->id("a") == node);
   CHECK(f.job(other).state == job_state::running);
-  CHECK(f.job(other).attempts == 1);
+  CHECK(f.job(other).progress.attempts == 1);
 }

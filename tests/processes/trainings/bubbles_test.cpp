@@ -51,14 +51,14 @@ TEST_CASE(
     runtime::pause(10 - without.s());  // within the lease
     REQUIRE(c.cluster->restart("controller"));
     CHECK(c.trains_on(20));
-    CHECK(c.status().attempts == 1);
+    CHECK(c.status().progress.attempts == 1);
 
     const auto lost = c.node_of_stage(1);
     c.cluster->kill(lost);
     REQUIRE(more.go_on(5));
     REQUIRE(c.wait_until([&](const query_reply& r) {
       const auto at = std::ranges::find(r.jobs, c.training, &job_status::job);
-      return at->attempts == 2 && at->state == job_state::running;
+      return at->progress.attempts == 2 && at->state == job_state::running;
     }));
     CHECK(c.trains_on(20));
     REQUIRE(more.go_on(5));

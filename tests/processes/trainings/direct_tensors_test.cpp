@@ -112,7 +112,7 @@ TEST_CASE("a direct connection that breaks with tensors on it costs under 2 s an
   const auto after = how(f, id);
   INFO(fmt::format("{}", fmt::join(after.events, "\n")));
   CHECK(f.jobs().jobs.back().state == job_state::finished);
-  CHECK(f.jobs().jobs.back().attempts == 1);
+  CHECK(f.jobs().jobs.back().progress.attempts == 1);
   check_same_curve(undisturbed, after);
   const auto longest_s = [](const training_report& r) {
     double longest = 0;

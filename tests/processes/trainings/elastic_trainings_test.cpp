@@ -63,7 +63,7 @@ void check_resized(const char* policy) {
 
   const auto end = f.jobs();
   CHECK(status_of(end, first).state == job_state::finished);
-  CHECK(status_of(end, first).attempts == 3);
+  CHECK(status_of(end, first).progress.attempts == 3);
   const auto after = how(f, first);
   REQUIRE(after.iterations.size() == undisturbed.iterations.size());
   const auto resumed_at = first_resumption(after);

@@ -75,7 +75,7 @@ TEST_CASE("a training moved to other stages and nodes keeps its losses, bit for 
   check_moved(f, id, {"--stages", "1"});
   REQUIRE(f.wait_until(all_final));
   CHECK(f.jobs().jobs.back().state == job_state::finished);
-  CHECK(f.jobs().jobs.back().attempts == 4);
+  CHECK(f.jobs().jobs.back().progress.attempts == 4);
   check_same_curve(undisturbed, how(f, id));
 }
 
@@ -122,7 +122,7 @@ TEST_CASE(
   }
   CHECK(move(f, id, {}).status == 2);
   REQUIRE(f.wait_until(all_final));
-  CHECK(f.jobs().jobs.back().attempts == 1);
+  CHECK(f.jobs().jobs.back().progress.attempts == 1);
 }
 
 namespace {

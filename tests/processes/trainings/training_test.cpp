@@ -32,7 +32,7 @@ TEST_CASE(
   REQUIRE(f.wait_until(all_final));
   const auto after = how(f, id);
   CHECK(f.jobs().jobs.back().state == job_state::finished);
-  CHECK(f.jobs().jobs.back().attempts == 2);
+  CHECK(f.jobs().jobs.back().progress.attempts == 2);
   check_same_curve(undisturbed, after);
   CHECK(std::any_of(after.events.begin(), after.events.end(), [](const auto& n) {
     return n.find("resumed after iteration") != std::string::npos;
@@ -59,7 +59,7 @@ TEST_CASE(
   REQUIRE(f.wait_until(all_final));
   INFO(f.jobs().jobs.back().detail);
   CHECK(f.jobs().jobs.back().state == job_state::finished);
-  CHECK(f.jobs().jobs.back().attempts == 1);
+  CHECK(f.jobs().jobs.back().progress.attempts == 1);
   const auto after = how(f, id);
   check_same_curve(undisturbed, after);
   // Iterations are not timed: a gateway takes seconds to start on a busy machine. When a stage asks
@@ -78,7 +78,7 @@ TEST_CASE(
   const auto j = f.job(id);
   INFO(j.detail);
   CHECK(j.state == job_state::failed);
-  CHECK(j.attempts == 1);
+  CHECK(j.progress.attempts == 1);
   CHECK(j.detail.find("iteration ") != std::string::npos);
   CHECK(j.detail.find("finite number") != std::string::npos);
   for (const auto& i : how(f, id).iterations) {
@@ -117,12 +117,12 @@ TEST_CASE("a suspended training saves a checkpoint and later resumes with the sa
       f.wait_until([](const query_reply& r) { return r.jobs.back().state == job_state::waiting; }));
   const auto stopped = f.jobs().jobs.back();
   CHECK(stopped.waiting_reason == "suspended");
-  CHECK(stopped.iterations_done >= 7);
-  CHECK(stopped.iterations_done == iterations(f, id));
+  CHECK(stopped.progress.iterations_done >= 7);
+  CHECK(stopped.progress.iterations_done == iterations(f, id));
   set(false);
   REQUIRE(f.wait_until(all_final));
   CHECK(f.jobs().jobs.back().state == job_state::finished);
-  CHECK(f.jobs().jobs.back().attempts == 2);
+  CHECK(f.jobs().jobs.back().progress.attempts == 2);
   check_same_curve(undisturbed, how(f, id));
 }
 
@@ -147,7 +147,7 @@ TEST_CASE("after SIGSTOP of a trainer's process, its lease may no longer write c
       f.cluster->id(jobs.nodes[jobs.jobs.back().where.front().node].name);  // the trainer is there
   ::kill(victim, SIGSTOP);
   const bool again = f.wait_until([](const query_reply& r) {
-    return r.jobs.back().attempts == 2 && r.jobs.back().state == job_state::running;
+    return r.jobs.back().progress.attempts == 2 && r.jobs.back().state == job_state::running;
   });
   ::kill(victim, SIGCONT);
   REQUIRE(again);
@@ -188,7 +188,7 @@ TEST_CASE("a stage whose set-up takes longer than a lease costs no lease") {
       REQUIRE(n.present);
     }
     REQUIRE(now.jobs.back().state == job_state::running);
-    REQUIRE(now.jobs.back().attempts == 1);
+    REQUIRE(now.jobs.back().progress.attempts == 1);
     runtime::pause(0.2);
   }
   const auto events = how(f, id).events;
@@ -200,7 +200,7 @@ TEST_CASE("a stage whose set-up takes longer than a lease costs no lease") {
   INFO(f.jobs().jobs.back().detail);
   CHECK(f.jobs().jobs.back().state == job_state::failed);
   CHECK(f.jobs().jobs.back().detail.find("is not a JSON object") != std::string::npos);
-  CHECK(f.jobs().jobs.back().attempts == 1);
+  CHECK(f.jobs().jobs.back().progress.attempts == 1);
 }
 
 TEST_CASE("after SIGKILL of the controller the whole loss curve is still there and continues") {
@@ -216,7 +216,7 @@ TEST_CASE("after SIGKILL of the controller the whole loss curve is still there a
   const auto after = how(f, id);
   REQUIRE(after.iterations.size() == 60);
   CHECK(after.saved == 60);
-  CHECK(f.jobs().jobs.back().attempts == 1);
+  CHECK(f.jobs().jobs.back().progress.attempts == 1);
   for (std::size_t i = 0; i < 60; ++i) CHECK(after.iterations[i].iteration == i + 1);
   for (std::size_t i = 0; i < before.iterations.size(); ++i)
     CHECK(after.iterations[i] == before.iterations[i]);

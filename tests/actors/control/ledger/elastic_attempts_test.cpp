@@ -127,6 +127,6 @@ TEST_CASE("a program goes on from what it had saved while it ran, unless its end
     if (says) end.program = program_end{70, false, {}, {}, 75};
     REQUIRE(t.say(end));
     CHECK(t.state(1) == job_state::waiting);
-    CHECK(t.job(1).iterations_done == (says ? 70 : 60));
+    CHECK(t.job(1).progress.iterations_done == (says ? 70 : 60));
   }
 }

@@ -109,7 +109,7 @@ TEST_CASE("a job has begun when it was first granted GPUs") {
   t.end(1, 0, lease_outcome::preempted, 10);
   t.grant(2, 1, {{0, 1, {0}}}, 10, 9);
   CHECK(t.job(1).started_s == 5);
-  CHECK(t.job(1).attempts == 2);
+  CHECK(t.job(1).progress.attempts == 2);
   CHECK(t.book.take_lowest(0, 2) == std::vector<std::uint16_t>{1, 2});
   CHECK(t.book.take_lowest(0, 3) == std::vector<std::uint16_t>{1, 2, 3});
 }
@@ -128,7 +128,7 @@ TEST_CASE("of a lease whose parts end differently the first failure counts") {
   t.end(2, 1, lease_outcome::preempted, 40);
   t.end(2, 0, lease_outcome::succeeded, 100);
   CHECK(t.job(2).state == job_state::waiting);
-  CHECK(t.job(2).iterations_done == 40);
+  CHECK(t.job(2).progress.iterations_done == 40);
 }
 
 TEST_CASE("what an attempt was predicted and measured to need is remembered if either is known") {
@@ -221,8 +221,8 @@ TEST_CASE("a job that has ended has done all its iterations only if it finished"
     t.end(id, 0, id == 1 ? lease_outcome::succeeded : lease_outcome::failed, 30);
     REQUIRE(t.say(*t.book.due(id, 4)));
   }
-  CHECK(t.job(1).iterations_done == 100);
-  CHECK(t.job(2).iterations_done == 0);
+  CHECK(t.job(1).progress.iterations_done == 100);
+  CHECK(t.job(2).progress.iterations_done == 0);
 }
 
 TEST_CASE("that a job was suspended explains it until it is resumed, and only while it waits") {

@@ -75,7 +75,7 @@ TEST_CASE("a lost lease puts its job back into the queue with the progress of it
   REQUIRE(l.apply(lease_revoked{1, 3, lease_outcome::lost, "node a died"}));
   REQUIRE(l.apply(part_ended{1, 1, 4, lease_outcome::lost, 70, 0, ""}));
   CHECK(l.job(1)->state == job_state::waiting);
-  CHECK(l.job(1)->iterations_done == 40);
+  CHECK(l.job(1)->progress.iterations_done == 40);
   CHECK(l.due(1, 5) == nullptr);
 }
 
@@ -260,7 +260,7 @@ TEST_CASE("a job's completed iterations never exceed its iterations") {
     REQUIRE(l.apply(granted(lease, 1, {{0, 1, {0}}})));
     REQUIRE(l.apply(part_ended{lease, 0, 3, lease_outcome::lost, 70, 0, ""}));
   }
-  CHECK(l.job(1)->iterations_done == 100);
+  CHECK(l.job(1)->progress.iterations_done == 100);
 }
 
 TEST_CASE("running out of memory without a prediction leaves the job's predictions unchanged") {

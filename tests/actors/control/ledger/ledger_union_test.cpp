@@ -20,7 +20,7 @@ TEST_CASE("a union's lease is that of its members, which run in it") {
     INFO(id);
     CHECK(t.state(id) == job_state::running);
     CHECK(t.job(id).lease == 1);
-    CHECK(t.job(id).attempts == 1);
+    CHECK(t.job(id).progress.attempts == 1);
     CHECK(t.job(id).where == allocation{{0, 2}, {1, 1}});
     CHECK(t.job(id).tries.size() == 1);
     CHECK(t.book.lease_of(t.job(id)) == t.book.lease(1));
@@ -41,7 +41,7 @@ TEST_CASE("a union that succeeds ends all of its members as finished") {
       CHECK(t.state(id) == job_state::stopping);
       CHECK_FALSE(t.job(id).in);
       t.settle(id, job_state::finished);
-      CHECK(t.job(id).iterations_done == t.job(id).spec->iterations);
+      CHECK(t.job(id).progress.iterations_done == t.job(id).spec->iterations);
     }
     CHECK(t.book.unfinished() == 0);
     CHECK(t.book.leases().empty());
@@ -55,14 +55,14 @@ TEST_CASE("members whose union is preempted or lost wait again with their share 
     shared.run_union(merge_kind::shared);
     CHECK(shared.job(3).spec->iterations == 30);
     shared.end_both(how, 15);
-    CHECK(shared.job(1).iterations_done == 5);
-    CHECK(shared.job(2).iterations_done == 15);
+    CHECK(shared.job(1).progress.iterations_done == 5);
+    CHECK(shared.job(2).progress.iterations_done == 15);
     union_ledger adapters;
     adapters.run_union(merge_kind::adapters);
     CHECK(adapters.job(3).spec->iterations == 40);
     adapters.end_both(how, 16);  // eight rounds
-    CHECK(adapters.job(1).iterations_done == 8);
-    CHECK(adapters.job(2).iterations_done == 8);
+    CHECK(adapters.job(1).progress.iterations_done == 8);
+    CHECK(adapters.job(2).progress.iterations_done == 8);
     for (auto* t : {&shared, &adapters}) {
       for (const job_id id : {1, 2}) {
         CHECK(t->state(id) == job_state::waiting);
@@ -70,7 +70,7 @@ TEST_CASE("members whose union is preempted or lost wait again with their share 
         CHECK_FALSE(t->job(id).history.alone);
         CHECK(t->job(id).detail == "what happened");
         CHECK(t->book.lease_of(t->job(id)) == nullptr);
-        CHECK(t->job(id).losses == 0);
+        CHECK(t->job(id).progress.losses == 0);
       }
       t->settle(3, job_state::cancelled);
       CHECK(t->book.unfinished() == 2);
@@ -86,11 +86,11 @@ TEST_CASE("a member goes on from what it has done in an earlier union") {
   REQUIRE(t.say(t.union_of_jobs(4, merge_kind::shared, {1, 2})));
   CHECK(t.job(4).spec->iterations == 15);
   REQUIRE(t.say(grant_of(2, 4, {{0, 1, {0}}})));
-  CHECK(t.job(1).attempts == 2);
+  CHECK(t.job(1).progress.attempts == 2);
   CHECK(t.job(1).in == 4u);
   REQUIRE(t.end(2, 0, lease_outcome::preempted, 9));  // three fifths
-  CHECK(t.job(1).iterations_done == 8);
-  CHECK(t.job(2).iterations_done == 24);
+  CHECK(t.job(1).progress.iterations_done == 8);
+  CHECK(t.job(2).progress.iterations_done == 24);
 }
 
 TEST_CASE("members of a union that loses its nodes without progress count the loss each") {
@@ -99,7 +99,7 @@ TEST_CASE("members of a union that loses its nodes without progress count the lo
   t.end_both(lease_outcome::lost, 0);
   for (const job_id id : {1, 2}) {
     CHECK(t.state(id) == job_state::waiting);
-    CHECK(t.job(id).losses == 1);
+    CHECK(t.job(id).progress.losses == 1);
     CHECK(t.job(id).lost_parts.empty());  // the union cannot succeed any more
   }
   CHECK(t.book.job_of_lost_lease(1) == nullptr);
@@ -162,7 +162,7 @@ TEST_CASE("a member that leaves ends by itself, and the others' shares stay as t
   CHECK(t.state(2) == job_state::running);
   CHECK(merged_with(t.book, t.job(2)).empty());
   t.settle(1, job_state::finished);
-  CHECK(t.job(1).ran_s == 2);
+  CHECK(t.job(1).progress.ran_s == 2);
   // 20 of 40 iterations were those of ten rounds; the rest is the other one's alone.
   CHECK(iterations_in_union(t.job(3), 2, 20) == 10);
   CHECK(iterations_in_union(t.job(3), 2, 25) == 15);
@@ -170,8 +170,8 @@ TEST_CASE("a member that leaves ends by itself, and the others' shares stay as t
   CHECK(end_in_union(t.job(3), 2) == 1);
   t.end_both(lease_outcome::preempted, 25);
   CHECK(t.state(2) == job_state::waiting);
-  CHECK(t.job(2).iterations_done == 15);
-  CHECK(t.job(1).iterations_done == 10);
+  CHECK(t.job(2).progress.iterations_done == 15);
+  CHECK(t.job(1).progress.iterations_done == 10);
   t.settle(3, job_state::cancelled);
 }
 
@@ -184,7 +184,7 @@ TEST_CASE("of a shared union that the longest member leaves the others keep thei
   REQUIRE(t.say(lease_revoked{1, 4, lease_outcome::preempted, "job 2 left the union"}));
   t.end_both(lease_outcome::preempted, 15);
   CHECK(t.state(1) == job_state::waiting);
-  CHECK(t.job(1).iterations_done == 5);
+  CHECK(t.job(1).progress.iterations_done == 5);
   CHECK(t.job(1).detail == "job 2 left the union");
 }
 
@@ -193,7 +193,7 @@ TEST_CASE("a member that leaves to wait may run elsewhere while its union goes o
   t.run_union(merge_kind::adapters);
   REQUIRE(t.say(member_ended{1, 4, lease_outcome::preempted, 6, "makes room"}));
   CHECK(t.state(1) == job_state::waiting);
-  CHECK(t.job(1).iterations_done == 6);
+  CHECK(t.job(1).progress.iterations_done == 6);
   REQUIRE(t.say(grant_of(2, 1, {{0, 1, {2}}})));
   CHECK(t.book.lease_of(t.job(1)) == t.book.lease(2));
   // The union's end is not its affair any more.

@@ -1,4 +1,4 @@
-#include "actors/control/ledger/job_progress.hpp"
+#include "actors/control/ledger/progress_report.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -15,7 +15,7 @@ job_record job_of(job_state state, std::uint64_t iterations, std::uint64_t done)
   j.id = 3;
   j.state = state;
   j.spec = shared_value{spec};
-  j.iterations_done = done;
+  j.progress.iterations_done = done;
   j.lease = 5;
   return j;
 }
@@ -30,7 +30,7 @@ lease_record a_lease() {
   return l;
 }
 
-job_status status(const job_record& j, const lease_record* l, const job_progress* known,
+job_status status(const job_record& j, const lease_record* l, const progress_report* known,
                   double now_s) {
   job_status s;
   add_progress(s, j, l, known, now_s);
@@ -86,7 +86,7 @@ TEST_CASE("a program's speed is what it says, or counts from the grant and where
 TEST_CASE("a running job's expected end follows its last report, and once past is not known") {
   const auto j = job_of(job_state::running, 100, 20);
   const auto l = a_lease();
-  job_progress known{3, 5, 40, 200, 3, 0.25, 7.0};
+  progress_report known{3, 5, 40, 200, 3, 0.25, 7.0};
   auto s = status(j, &l, &known, 210);
   CHECK(s.iterations == 100);
   CHECK(s.iteration == 40);
@@ -115,7 +115,7 @@ TEST_CASE("a running job's expected end follows its last report, and once past i
 }
 
 TEST_CASE("a waiting job shows its saved iterations, and a stopping job has no expected end") {
-  const job_progress known{3, 5, 40, 200, 3, 0.25, 7.0};
+  const progress_report known{3, 5, 40, 200, 3, 0.25, 7.0};
   const auto l = a_lease();
   auto s = status(job_of(job_state::waiting, 100, 20), nullptr, &known, 210);
   CHECK(s.iteration == 20);
@@ -129,7 +129,7 @@ TEST_CASE("a waiting job shows its saved iterations, and a stopping job has no e
 TEST_CASE("a program that does not say how many iterations it has shows those done, and no end") {
   auto l = a_lease();
   const auto j = job_of(job_state::running, 1, 0);
-  const job_progress known{3, 5, 12, 150, 4, {}, {}};
+  const progress_report known{3, 5, 12, 150, 4, {}, {}};
   const auto s = status(j, &l, &known, 160);
   CHECK(s.iteration == 12);
   CHECK(s.iterations == 0);

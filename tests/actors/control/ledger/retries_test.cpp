@@ -104,23 +104,23 @@ TEST_CASE("only what nodes do without progress counts for max_restarts") {
       t.attempt(why);
       INFO(to_string(why));
       REQUIRE(t.waits());
-      CHECK(t.job().losses == 0);
-      CHECK(t.job().retried == 0);
+      CHECK(t.job().progress.losses == 0);
+      CHECK(t.job().progress.retried == 0);
       CHECK(t.job().word == why);
       CHECK_FALSE(t.job().not_before_s);
     }
   for (int i = 1; i <= 3; ++i) {
     t.attempt(end_word::lost_node);
     t.attempt(end_word::node_stopped);  // does not break the row either
-    CHECK(t.job().losses == static_cast<std::uint32_t>(i));
+    CHECK(t.job().progress.losses == static_cast<std::uint32_t>(i));
   }
   t.attempt(end_word::lost_node, facts_of(work_kind::program).proof_s);
-  CHECK(t.job().losses == 0);
+  CHECK(t.job().progress.losses == 0);
   for (int i = 0; i < 3; ++i)
     t.attempt(end_word::lost_node, facts_of(work_kind::program).proof_s - 1);
-  CHECK(t.job().losses == 3);
+  CHECK(t.job().progress.losses == 3);
   t.attempt(end_word::lost_node, 5, {}, 40);
-  CHECK(t.job().losses == 0);
+  CHECK(t.job().progress.losses == 0);
   for (int i = 0; i < 4; ++i) t.attempt(end_word::lost_node, 5, {}, 40);
   CHECK_FALSE(t.waits());
   const auto over = t.book.due(1, t.now_s);
@@ -153,7 +153,7 @@ TEST_CASE("a job that its nodes do not start waits longer each time, and fails f
   e.outcome = lease_outcome::preempted;
   REQUIRE(elsewhere.book.apply(e));
   CHECK(elsewhere.waits());
-  CHECK(elsewhere.job().losses == 0);
+  CHECK(elsewhere.job().progress.losses == 0);
   CHECK_FALSE(elsewhere.job().not_before_s);
   CHECK(elsewhere.job().word == end_word::not_started);
 }
@@ -174,19 +174,19 @@ TEST_CASE("the delay of a retry counts from the end, is doubled, bounded, and di
   t.attempt(end_word::exit, 500, 1);
   REQUIRE(t.waits());
   CHECK(t.delay_s() == Approx(backoff_s(*t.job().spec->program.retries, 1, 1)));
-  CHECK(t.job().retried == 1);
+  CHECK(t.job().progress.retried == 1);
   t.attempt(end_word::signal, 500, 137);
   CHECK(t.delay_s() == Approx(backoff_s(*t.job().spec->program.retries, 2, 1)));
   // A newly saved iteration makes it the first failure again; what people do changes nothing.
   t.attempt(end_word::exit, 500, 1, 70);
-  CHECK(t.job().retried == 1);
+  CHECK(t.job().progress.retried == 1);
   CHECK(t.delay_s() == Approx(backoff_s(*t.job().spec->program.retries, 1, 1)));
   t.attempt(end_word::requeued, 5, {}, 70);
-  CHECK(t.job().retried == 1);
+  CHECK(t.job().progress.retried == 1);
   t.attempt(end_word::lost_node, 5, {}, 70);
-  CHECK(t.job().retried == 1);
+  CHECK(t.job().progress.retried == 1);
   t.attempt(end_word::preempted, 5, {}, 71);
-  CHECK(t.job().retried == 0);
+  CHECK(t.job().progress.retried == 0);
 }
 
 TEST_CASE("a job fails for good when its retries are used up, and says how often it failed") {
@@ -210,7 +210,7 @@ TEST_CASE("a job fails for good when its retries are used up, and says how often
   spec.program.elastic.emplace().retries = 1;
   one_part elastic{spec};
   for (std::uint64_t i = 1; i < 5; ++i) elastic.attempt(end_word::exit, 5, 1, i);
-  CHECK(elastic.job().retried == 0);
+  CHECK(elastic.job().progress.retried == 0);
   elastic.attempt(end_word::exit, 5, 1);
   REQUIRE(elastic.waits());
   CHECK(elastic.delay_s() == 0);
@@ -336,7 +336,7 @@ TEST_CASE("no policy sees a job before its delay is over, and every policy does 
     CHECK(s.state == job_state::waiting);
     CHECK(s.waiting_reason == "backoff");
     CHECK(s.why == end_word::exit);
-    CHECK(s.retried == 1u);
+    CHECK(s.progress.retried == 1u);
     REQUIRE(s.retry_in_s);
     CHECK(*s.retry_in_s > 19);
     REQUIRE(s.ends);
@@ -366,7 +366,7 @@ TEST_CASE("requeue and resume end a wait, and suspended jobs begin none anew") {
   CHECK_FALSE(refused.done);
   CHECK(t.ask<suspend_reply>(suspend_job{++t.asked, id, false}).done);
   CHECK(t.ordered_after(id, 60) < 5);
-  CHECK(t.job(id).attempts == 3);
+  CHECK(t.job(id).progress.attempts == 3);
   CHECK_FALSE(t.ask<suspend_reply>(suspend_job{++t.asked, id, false}).done);
 }
 
@@ -384,6 +384,6 @@ TEST_CASE("a node that does not start a job, and does not say that it is unable,
   const auto s = t.job(id);
   CHECK(s.state == job_state::failed);
   CHECK(s.why == end_word::not_started);
-  CHECK(s.attempts == 6);
+  CHECK(s.progress.attempts == 6);
   CHECK(t.world.now_s() - from_s > 1 + 2 + 4 + 8);
 }

@@ -166,7 +166,7 @@ TEST_CASE("a compacted journal is short, and a controller that starts from it co
   CHECK(replay_of(*o.cluster, v.journal()) == *live);
   CHECK(v.world().count().failures == 0);
   for (const auto& [id, j] : live->jobs())
-    CHECK(j.attempts == 1);  // no restart cost a job its lease
+    CHECK(j.progress.attempts == 1);  // no restart cost a job its lease
 }
 
 TEST_CASE("a cluster without heartbeats compacts its journal and forgets ended jobs, too") {

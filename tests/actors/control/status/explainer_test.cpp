@@ -403,7 +403,7 @@ TEST_CASE("the plans of a waiting job are said to rest on guesses, until its spe
   k.plan_for({how});
   k.grant(how, {{2, 0, {0}}});
   CHECK(said().size() == 1);
-  job_progress p;
+  progress_report p;
   p.job = p.lease = 1;
   p.iteration_s = 2;
   k.progress[1] = p;

@@ -45,7 +45,7 @@ struct known_state {
                       shared_value{std::vector<bool>(4, true)},
                       shared_value{std::vector<bool>(2, true)}, idle};
   std::map<job_id, plans_reply> plans;
-  std::map<job_id, job_progress> progress;
+  std::map<job_id, progress_report> progress;
   std::map<job_id, placement_note> notes;
   std::map<std::uint32_t, gateway_traffic> traffic;
   bool starting = false;

@@ -1,4 +1,4 @@
-#include "actors/control/ledger/job_progress.hpp"
+#include "actors/control/ledger/progress_report.hpp"
 
 #include <algorithm>
 
@@ -10,24 +10,24 @@
 
 namespace troupe::actors {
 
-job_progress progress_of(const training_report& r, double now_s) {
+progress_report progress_of(const training_report& r, double now_s) {
   const auto& last = r.iterations.back();
   double sum_s = 0;
   for (const auto& i : r.iterations) sum_s += i.end_s - i.begin_s;
   double mean_s = sum_s / static_cast<double>(r.iterations.size());
   if (!admission::is_step(mean_s)) mean_s = 0;
-  job_progress p{r.job, r.lease, last.iteration, now_s, mean_s, {}, {}};
+  progress_report p{r.job, r.lease, last.iteration, now_s, mean_s, {}, {}};
   if (!is_simulated(r.device)) p.loss = last.loss;
   if (r.tokens_per_s > 0) p.tokens_per_s = r.tokens_per_s;
   return p;
 }
 
-job_progress progress_of(const lease_record& l, std::uint64_t before, const part_report& r,
-                         double now_s) {
+progress_report progress_of(const lease_record& l, std::uint64_t before, const part_report& r,
+                            double now_s) {
   const auto reported = r.program.value_or(program_progress{});
   const auto begun = reported.resumed.value_or(before);
   const auto reached = reported.iteration.value_or(before + r.iterations);
-  job_progress p{l.granted.job, l.granted.lease, reached, now_s, reported.step_s, {}, {}};
+  progress_report p{l.granted.job, l.granted.lease, reached, now_s, reported.step_s, {}, {}};
   // Without a time of its own, the program's start counts as part of its first iterations: it is
   // not visible here.
   if (p.iteration_s <= 0 && p.iteration > begun)
@@ -39,18 +39,18 @@ job_progress progress_of(const lease_record& l, std::uint64_t before, const part
   return p;
 }
 
-std::optional<std::uint64_t> last_iteration(const job_spec& s, const job_progress* known) {
+std::optional<std::uint64_t> last_iteration(const job_spec& s, const progress_report* known) {
   const auto stated = stated_iterations(s);
   return stated || !known ? stated : known->last;
 }
 
 void add_progress(job_status& s, const job_record& j, const lease_record* lease,
-                  const job_progress* known, double now_s) {
+                  const progress_report* known, double now_s) {
   if (!facts_of(*j.spec).has_end) return;  // it has no end to approach
   const auto last = last_iteration(*j.spec, known);
   const bool has_end = last.has_value();
   s.iterations = last.value_or(0);
-  s.iteration = has_end || !is_final(j.state) ? j.iterations_done : 0;
+  s.iteration = has_end || !is_final(j.state) ? j.progress.iterations_done : 0;
   // A waiting job will resume from what was saved, and a new attempt has from there, or from where
   // it says.
   if (known && known->lease == j.lease && j.state != job_state::waiting) {
@@ -87,8 +87,8 @@ void to_member_progress(job_status& s, const job_record& member, const job_recor
   else
     s.eta_s.reset();
   s.iterations = member.spec->iterations;
-  s.iteration = std::min(s.iterations,
-                         member.iterations_done + iterations_in_union(of_union, member.id, done));
+  s.iteration = std::min(s.iterations, member.progress.iterations_done +
+                                           iterations_in_union(of_union, member.id, done));
 }
 
 }  // namespace troupe::actors
