@@ -109,8 +109,10 @@ void scheduler_state::on_job_changed(job_id id, const job_record* before) {
   // Policies do not see a new job before its plans are known.
   if (!before && j->state == job_state::waiting && !j->suspended) return want_plans(*j);
   const bool granted = before && before->lease != j->lease;
+  const bool was_reserved = granted && pending_.find(id);
   if (granted) pending_.remove(id);
   update_views(*j);
+  if (was_reserved) starts_may_be_due();
   // In between it has released other GPUs.
   if (granted && before->state != job_state::waiting) something_changed();
 }
@@ -205,7 +207,10 @@ void scheduler_state::update_views(const job_record& j) {
   else
     stopping_.erase(j.id);
   const bool is_new = j.state == job_state::waiting && j.progress.attempts == 0;
-  if (j.state != job_state::running) is_new ? job_arrived() : something_changed();
+  if (j.state == job_state::running) return;
+  // Nothing is free for the policy yet, and it has decided what comes next.
+  if (j.state == job_state::stopping || next) return starts_may_be_due();
+  is_new ? job_arrived() : something_changed();
 }
 
 // -- decisions
@@ -220,6 +225,18 @@ void scheduler_state::job_arrived() {
 
 void scheduler_state::decide_soon() {
   changed_ = true;
+  wake();
+}
+
+/// The policy is not asked again only because a job stops or starts that it has moved: on Philly's
+/// trace that was two of three calls, and hardly any of them changed anything.
+void scheduler_state::starts_may_be_due() {
+  changed_s_ = host_.clock->now_s();
+  starts_due_ = true;
+  wake();
+}
+
+void scheduler_state::wake() {
   // All that is in the mailbox by then is decided on together. While a proposal is under way
   // nothing is decided: the state does not show its leases yet, and they would be granted twice.
   if (in_flight_ || asked_) return;
@@ -241,12 +258,22 @@ void scheduler_state::begin_placing() {
 
 void scheduler_state::on(const decide_now&) {
   asked_ = false;
-  if (in_flight_ || !placing() || !std::exchange(changed_, false)) return;
+  if (in_flight_ || !placing()) return;
+  const bool changed = std::exchange(changed_, false);
+  if (!std::exchange(starts_due_, false) && !changed) return;
   withdraw_hopeless();
   // Starts that were decided earlier come first, since their GPUs are reserved, then what users ask
   // for; the policy decides on what they leave.
-  if (start_pending() || make_moves()) return decide_soon();  // then decide again
-  if (options_.policy->traits().round_s == 0) begin_round();
+  if (start_pending()) return changed ? decide_soon() : starts_may_be_due();
+  if (make_moves()) return decide_soon();  // then decide again
+  if (options_.policy->traits().round_s > 0) return;
+  if (changed || frees_more_than_shown()) return begin_round();
+  ask_when_again(policy_snapshot());
+}
+
+/// Whether a job that stopped has released GPUs that no start is reserved for.
+bool scheduler_state::frees_more_than_shown() {
+  return pending_.rest(*state_->idle, not_kept_).total_idle() > shown_idle_;
 }
 
 void scheduler_state::begin_round() {
@@ -255,6 +282,7 @@ void scheduler_state::begin_round() {
     return;
   }
   const auto s = policy_snapshot();
+  shown_idle_ = s.idle.total_idle();
   if (in_flight_ || (s.waiting.empty() && s.running.empty())) return;
   notes_.clear();
   const runtime::stopwatch watch;
@@ -272,13 +300,23 @@ void scheduler_state::begin_round() {
 std::vector<planners::decision> scheduler_state::ask_policy(const planners::snapshot& s) {
   try {
     auto decisions = options_.policy->decide(s, host_.random);
-    if (options_.policy->traits().round_s == 0) decide_again_in(options_.policy->decide_again_s(s));
     faults_.on_decided();
+    ask_when_again(s);
     return decisions;
   } catch (const std::exception& e) {
     faults_.on_fault(e.what(), host_.clock->now_s());
     if (options_.policy->traits().round_s == 0) decide_again_in(10);
     return {};
+  }
+}
+
+void scheduler_state::ask_when_again(const planners::snapshot& s) {
+  if (options_.policy->traits().round_s > 0) return;
+  try {
+    decide_again_in(options_.policy->decide_again_s(s));
+  } catch (const std::exception& e) {
+    faults_.on_fault(e.what(), host_.clock->now_s());
+    decide_again_in(10);
   }
 }
 
@@ -368,7 +406,7 @@ void scheduler_state::on(const proposal_result& s) {
     pending_.add(std::move(start));
     if (const auto* j = book().job(job)) update_views(*j);
   }
-  if (changed_) decide_soon();
+  if (changed_ || starts_due_) wake();
 }
 
 void scheduler_state::withdraw(job_id job) {

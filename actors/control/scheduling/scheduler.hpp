@@ -58,6 +58,10 @@ class scheduler_state {
   }
   void job_arrived();
   void decide_soon();
+  void starts_may_be_due();
+  void wake();
+  bool frees_more_than_shown();
+  void ask_when_again(const planners::snapshot& s);
   void remember_arrival(const job_record& j, const plans_reply& p);
   void begin_placing();
   void begin_round();
@@ -114,9 +118,11 @@ class scheduler_state {
   policy_faults faults_;
   std::uint64_t proposals_ = 0;
   scheduling_counts counts_;
-  bool in_flight_ = false;  // a proposal is being processed: the snapshot does not reflect it yet
-  bool asked_ = false;      // a decide_now has been sent
-  bool changed_ = false;
+  bool in_flight_ = false;   // a proposal is being processed: the snapshot does not reflect it yet
+  bool asked_ = false;       // a decide_now has been sent
+  bool changed_ = false;     // since the policy was asked
+  bool starts_due_ = false;  // reserved starts may be possible, or have been made
+  std::uint32_t shown_idle_ = 0;  // GPUs, when the policy was last asked
 };
 
 }  // namespace troupe::actors
