@@ -42,6 +42,7 @@ struct work_facts {
   // -- how it runs
   bool simulated = false;      // nothing runs: it takes its expected time
   bool has_processes = false;  // of its user: ports, ranks, an exit status, output
+  bool serves = false;         // a model: it answers requests, and has no iterations
   bool has_stages = false;     // of the built-in trainer, which reports checkpoints
   bool has_end = true;         // by itself; otherwise it does no iterations, until it is cancelled
   bool has_known_length = true;         // iterations after which it ends
@@ -109,6 +110,7 @@ inline constexpr auto work_kinds = std::to_array<work_facts>({
      .keeps_to_datacenter = true,
      .has_own_rules = true},
     {.name = "decoder",
+     .serves = true,
      .has_end = false,
      .has_known_length = false,
      .restarts_after_failure = true,

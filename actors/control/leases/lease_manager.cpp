@@ -288,7 +288,7 @@ void lease_manager::on_part_report(node_index n, lease_id id, const node_report&
     report_progress(*l, *it);
     return end_done_members(*l, it->iterations);
   }
-  if (!facts_of(*book.job(l->granted.job)->spec).has_end) return end_decoder(*l, part, *it);
+  if (facts_of(*book.job(l->granted.job)->spec).serves) return end_decoder(*l, part, *it);
   end_part(make_end(*l, part, *it, !r.lost.empty()));
 }
 

@@ -60,7 +60,6 @@ class scheduler_state {
   void decide_soon();
   void starts_may_be_due();
   void wake();
-  bool frees_more_than_shown();
   void ask_when_again(const planners::snapshot& s);
   void remember_arrival(const job_record& j, const plans_reply& p);
   void begin_placing();

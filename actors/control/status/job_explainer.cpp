@@ -365,7 +365,7 @@ std::string job_explainer::summary_of(const job_record& j, const policy_view& by
     case job_state::waiting:
       return summary_of_waiting(j, by_policy);
     case job_state::running:
-      if (!facts_of(*j.spec).has_end)
+      if (facts_of(*j.spec).serves)
         return fmt::format("serving '{}' on GPUs {}, predicted {:.2f} GB",
                            j.spec->serve->model.name, where, j.predicted_bytes / bytes_per_gb);
       if (!facts_of(*j.spec).has_known_memory)

@@ -129,7 +129,7 @@ std::string work_of(const job_spec& j) {
 }
 
 std::string print_job(const job_spec& j) {
-  if (!facts_of(j).has_end)
+  if (facts_of(j).serves)
     return fmt::format("{}: serves '{}', context {}, cache {:g} GB, until it is cancelled", j.name,
                        j.serve->model.name,
                        j.serve->context > 0 ? j.serve->context : j.model.sequence, j.serve->kv_gb);

@@ -63,7 +63,7 @@ class estimate_verb final : public verb {
     const auto read = load_job(job_);
     if (!read) return out.bad(read.error());
     // Decoders have no iterations; `troupe plan` shows their memory.
-    if (!facts_of(*read).has_end)
+    if (facts_of(*read).serves)
       return out.bad(
           fmt::format("{}: a job that serves a model has no iterations to estimate", job_));
     auto job = as_described(planners::with_device(*read, name_of(device_kind::sim)), *read);

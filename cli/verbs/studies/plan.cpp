@@ -118,7 +118,7 @@ answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
     if (d.what != planners::decision::kind::start) continue;
     a.how = d.how;
     a.where = d.where;
-    if (!facts_of(job).has_end) {  // it has no iterations to evaluate
+    if (facts_of(job).serves) {  // it has no iterations to evaluate
       a.estimate.cost_per_hour = price_per_hour(c, d.where.front().node);
       a.chosen = 0;
       continue;
@@ -184,7 +184,7 @@ json plan_document(const cluster& c, const job_spec& job, const plan& p) {
 
 /// The speeds by which the plans shown are ranked.
 std::vector<std::string> guesses_of(const cluster& c, const job_spec& job, const answer& a) {
-  return !facts_of(job).has_end ? std::vector<std::string>{}
+  return facts_of(job).serves ? std::vector<std::string>{}
                                 : planners::guesses_of(c, job, a.plans, a.where);
 }
 
@@ -198,7 +198,7 @@ json decoder_document(const job_spec& job, const answer& a) {
 }
 
 json estimate_document(const cluster& c, const job_spec& job, const answer& a) {
-  if (!facts_of(job).has_end) return decoder_document(job, a);
+  if (facts_of(job).serves) return decoder_document(job, a);
   const auto& e = a.estimate;
   return {{"from", origin_of(c, job, a)},     {"compute_s", e.compute_s},
           {"tensor_s", e.tensor_s},           {"data_s", e.data_s},

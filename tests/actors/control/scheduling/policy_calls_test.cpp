@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "actors/worlds/virtual_cluster.hpp"
@@ -78,6 +79,30 @@ std::shared_ptr<const counts_waiting> counted_for(
   called_for(arrivals_s, policy, gather_s, meanwhile);
   return policy;
 }
+
+/// Starts job 1 on four GPUs of node 0, and moves it to `gpus` of node 4 when job 2 arrives, which
+/// it never starts.
+struct moves_once : counts_waiting {
+  std::uint32_t gpus;
+  mutable bool moved = false;
+  explicit moves_once(std::uint32_t n) : gpus{n} {}
+
+  static plan on(const planners::job_view& j, std::uint32_t gpus) {
+    const auto p = std::ranges::find(*j.plans, gpus, &plan::gpus);
+    REQUIRE(p != j.plans->end());
+    return *p;
+  }
+  std::vector<planners::decision> decide(const planners::snapshot& s,
+                                         random_source& random) const override {
+    counts_waiting::decide(s, random);
+    if (s.waiting.contains(1) && !moved)
+      return {planners::start_job(1, on(s.waiting.at(1), 4), {{0, 4}})};
+    if (!s.waiting.contains(2) || !s.running.contains(1) || std::exchange(moved, true)) return {};
+    auto d = planners::start_job(1, on(s.running.at(1), gpus), {{4, gpus}});
+    d.what = planners::decision::kind::move;
+    return {d};
+  }
+};
 
 constexpr double soon_s = 0.2;  // messages between hosts
 
@@ -200,4 +225,17 @@ TEST_CASE("the loss of a node is decided at once, and with it the jobs that have
   REQUIRE(!policy->calls.empty());
   CHECK(policy->calls[0] < 20 + 2 * harness::small_cluster()->settings.lease_s);
   CHECK(policy->waiting[0] == 3);
+}
+
+TEST_CASE("a policy is not called because a job stops and starts that it has moved") {
+  const auto policy = std::make_shared<const moves_once>(4);
+  called_for({10, 20}, policy, 0, [&](virtual_cluster& v) {
+    v.world().run_until(60);
+    const auto jobs = std::get<query_reply>(v.ask(query_jobs{}).reply->first).jobs;
+    REQUIRE(jobs.at(0).progress.attempts == 2);
+    REQUIRE(jobs.at(0).where == allocation{{4, 4}});
+  });
+  REQUIRE(policy->moved);
+  // At the second arrival, and with the GPUs of node 0, which nobody gets.
+  CHECK(policy->calls_between(20, 60) == 2);
 }
