@@ -4,6 +4,8 @@
 #include <limits>
 #include <numeric>
 
+#include "planners/search/space/small_plans.hpp"
+
 namespace troupe::planners {
 
 /// Pipelines of a line that each datacenter has room for.
@@ -84,39 +86,6 @@ space_plan alike_plan(std::uint32_t rows, std::uint32_t microbatches,
   return plan;
 }
 
-void offer_orders(best_plans& best, const space_plan& plan) {
-  std::vector<std::uint32_t> order;
-  for (const auto& g : plan.groups)
-    if (std::ranges::find(order, g.seats[0].datacenter) == order.end())
-      order.push_back(g.seats[0].datacenter);
-  const auto offer = [&] {
-    auto p = plan;
-    std::ranges::stable_sort(p.groups, {}, [&](const space_group& g) {
-      return std::ranges::find(order, g.seats[0].datacenter) - order.begin();
-    });
-    return best.offer(p);
-  };
-  if (order.size() <= 6) {
-    std::ranges::sort(order);
-    do offer();
-    while (std::ranges::next_permutation(order).found);
-    return;
-  }
-  // Too many for all orders: neighbours change places while that helps.
-  double score = offer();
-  for (bool better = true; better;) {
-    better = false;
-    for (std::size_t i = 0; i + 1 < order.size(); ++i) {
-      std::swap(order[i], order[i + 1]);
-      const double other = offer();
-      if (other < score)
-        score = other, better = true;
-      else
-        std::swap(order[i], order[i + 1]);
-    }
-  }
-}
-
 alike_search::alike_search(floor_table& floors, const space_room& room, best_plans& best,
                            planning_budget& budget)
     : floors_{floors},
@@ -124,7 +93,8 @@ alike_search::alike_search(floor_table& floors, const space_room& room, best_pla
       room_{room},
       best_{best},
       budget_{budget},
-      paths_{floors} {
+      paths_{floors},
+      rows_{problem_.space.searched_rows ? problem_.rows.size() : 1} {
   for (std::uint32_t k = 0; k < problem_.kinds.size(); ++k) gpus_.push_back(room.gpus(k));
   for (const auto rows : problem_.rows) {
     const double m = problem_.microbatches(rows);
@@ -185,7 +155,7 @@ void alike_search::run() {
 void alike_search::collect_cuts() {
   // Every fourth limit first, so that a short budget still sees all sizes of stages.
   for (const auto& [begin, step] : {std::pair{0, 4}, {2, 4}, {1, 2}})
-    for (std::size_t r = 0; r < problem_.rows.size(); ++r) {
+    for (std::size_t r = 0; r < rows_; ++r) {
       const auto& limits = floors_.limits(r);
       for (auto i = static_cast<std::size_t>(begin); i < limits.size();
            i += static_cast<std::size_t>(step)) {
@@ -206,7 +176,7 @@ void alike_search::collect_cuts() {
 
 void alike_search::collect_cuts(std::size_t rows_index, double limit_s, std::uint32_t tensor) {
   for (const auto& y : prices_[rows_index]) {
-    paths_.run(rows_index, limit_s, y, tensor);
+    paths_.run(rows_index, limit_s, limit_s, y, tensor);
     for (std::uint32_t stages = 1; stages <= paths_.max_stages(); ++stages) {
       if (!(paths_.cost(stages) < no_plan)) continue;
       const auto path = paths_.line(stages);
@@ -222,7 +192,7 @@ void alike_search::collect_cuts(std::size_t rows_index, double limit_s, std::uin
 }
 
 void alike_search::add_even_cuts() {
-  for (std::size_t r = 0; r < problem_.rows.size(); ++r)
+  for (std::size_t r = 0; r < rows_; ++r)
     for (std::uint32_t p = 1; p <= std::min(problem_.max_stages, problem_.pieces); ++p) {
       std::vector<std::uint32_t> firsts;
       for (std::uint32_t i = 0; i < p; ++i) firsts.push_back(i * problem_.pieces / p);
@@ -350,7 +320,7 @@ void alike_search::try_crossing() {
     const auto rows = problem_.rows[cut.rows_index];
     for (const auto& line :
          lines_of_cut(floors_, cut.rows_index, cut.firsts, prices_[cut.rows_index], 0, units_))
-      for (const auto pipelines : pipeline_counts(cut.rows_index, problem_.samples)) {
+      for (auto pipelines = problem_.microbatches(rows); pipelines > 0; --pipelines) {
         if (problem_.microbatches(rows) % pipelines != 0) continue;
         do fill(rows, cut.firsts, line, pipelines);
         while (order.size() <= 4 && std::ranges::next_permutation(order).found);
@@ -366,7 +336,7 @@ void alike_search::move(const space_plan& from) {
   const auto rows_index = static_cast<std::size_t>(at - problem_.rows.begin());
   if (problem_.space.free_cut) move_pieces(rows_index, from, classes);
   move_stages(rows_index, from, classes);
-  for (std::size_t r = 0; r < problem_.rows.size(); ++r)
+  for (std::size_t r = 0; r < rows_; ++r)
     if (r != rows_index) try_classes(r, from.firsts, classes);
   offer_orders(best_, from);
 }

@@ -64,6 +64,7 @@ class alike_search {
   best_plans& best_;
   planning_budget& budget_;
   line_paths paths_;
+  std::size_t rows_;                                      // that may be used, of the problem's
   std::vector<std::uint32_t> gpus_;                       // by kind
   std::vector<std::vector<std::vector<double>>> prices_;  // by rows: directions
   std::map<std::pair<std::size_t, std::vector<std::uint32_t>>, double> rough_;
@@ -78,8 +79,5 @@ space_plan alike_plan(std::uint32_t rows, std::uint32_t microbatches,
                       const std::vector<std::uint32_t>& classes, std::uint32_t pipelines,
                       const std::vector<std::uint32_t>& copies,
                       const std::vector<std::uint32_t>& order);
-
-/// Offers the plan with its datacenters in every order, up to six of them; returns the best one.
-void offer_orders(best_plans& best, const space_plan& plan);
 
 }  // namespace troupe::planners

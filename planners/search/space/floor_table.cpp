@@ -6,13 +6,19 @@
 
 namespace troupe::planners {
 
-floor_table::floor_table(const space_problem& p, const space_times& times)
+floor_table::floor_table(const space_problem& p, const space_times& times, const space_room& room)
     : problem_{&p},
       times_{&times},
       pieces_{p.pieces},
       classes_{p.classes.size()},
       floors_(p.rows.size()),
-      limits_(p.rows.size()) {}
+      limits_(p.rows.size()) {
+  for (std::uint32_t c = 0; c < classes_; ++c) {
+    possible_.push_back(false);
+    for (std::uint32_t d = 0; d < p.datacenters; ++d)
+      possible_[c] = possible_[c] || room.has({c, d});
+  }
+}
 
 const floor_table::places& floor_table::of_rows(std::size_t rows_index) {
   auto& out = floors_[rows_index];
@@ -24,6 +30,7 @@ const floor_table::places& floor_table::of_rows(std::size_t rows_index) {
     for (std::uint32_t first = 0; first < n; ++first)
       for (std::uint32_t count = behind == 0 ? n - first : 1; first + count + behind <= n; ++count)
         for (std::uint32_t c = 0; c < classes_; ++c) {
+          if (!possible_[c]) continue;
           out[place_of(behind, first, count) + c] =
               times_->floor_of(problem_->rows[rows_index], c, first, count, behind);
           units_ += 4;

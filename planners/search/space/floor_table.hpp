@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "planners/search/space/space_problem.hpp"
+#include "planners/search/space/space_room.hpp"
 #include "planners/search/space/space_times.hpp"
 
 namespace troupe::planners {
@@ -12,7 +13,8 @@ namespace troupe::planners {
 /// rows. References stay valid.
 class floor_table {
  public:
-  floor_table(const space_problem& p, const space_times& times);
+  /// Classes that no pool has room for have no floor.
+  floor_table(const space_problem& p, const space_times& times, const space_room& room);
 
   /// Of one number of rows: by place, `place_of()`, and class.
   using places = std::vector<space_times::stage_floor>;
@@ -37,6 +39,7 @@ class floor_table {
   const space_problem* problem_;
   const space_times* times_;
   std::size_t pieces_, classes_;
+  std::vector<bool> possible_;  // by class
   std::vector<places> floors_;
   std::vector<std::vector<double>> limits_;
   std::uint64_t units_ = 0;

@@ -14,14 +14,15 @@ line_paths::line_paths(floor_table& floors)
       cost_(std::size_t{stages_} * (pieces_ + 1)),
       choice_(cost_.size()) {}
 
-void line_paths::run(std::size_t rows_index, double limit_s, const std::vector<double>& prices,
-                     std::uint32_t tensor, const std::vector<double>& tails, double max_tail_s) {
+void line_paths::run(std::size_t rows_index, double limit_s, double worth_s,
+                     const std::vector<double>& prices, std::uint32_t tensor,
+                     const std::vector<double>& tails, double max_tail_s) {
   const auto& floors = floors_->of_rows(rows_index);
   for (std::uint32_t c = 0; c < classes_; ++c) {
     const auto& k = floors_->problem().classes[c];
     const bool allowed = tensor == 0 || k.tensor == tensor;
     gpu_cost_[c] =
-        allowed ? limit_s * prices[k.kind] * k.tensor : std::numeric_limits<double>::infinity();
+        allowed ? worth_s * prices[k.kind] * k.tensor : std::numeric_limits<double>::infinity();
   }
   std::ranges::fill(cost_, std::numeric_limits<double>::infinity());
   for (std::uint32_t behind = 0; behind < stages_; ++behind)

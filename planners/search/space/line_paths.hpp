@@ -21,12 +21,13 @@ class line_paths {
  public:
   explicit line_paths(floor_table& floors);
 
-  /// The cost of a line is the sum over its stages of the floor of the way, and of limit x price x
-  /// GPUs. `prices`: of a GPU by kind, in micro-batches. `tensor`: the one degree of all stages; 0:
-  /// any. `tails`: stages whose entry, by
-  /// place_of(0, first, count) + class, is above `max_tail_s` are left out; empty: none.
-  void run(std::size_t rows_index, double limit_s, const std::vector<double>& prices,
-           std::uint32_t tensor = 0, const std::vector<double>& tails = {}, double max_tail_s = 0);
+  /// The cost of a line is the sum over its stages of the floor of the way, and of `worth_s` x
+  /// price x GPUs. `prices`: of a GPU by kind, in micro-batches. `tensor`: the one degree of all
+  /// stages; 0: any. `tails`: stages whose entry, by place_of(0, first, count) + class, is above
+  /// `max_tail_s` are left out; empty: none.
+  void run(std::size_t rows_index, double limit_s, double worth_s,
+           const std::vector<double>& prices, std::uint32_t tensor = 0,
+           const std::vector<double>& tails = {}, double max_tail_s = 0);
   /// The smallest cost of a line of so many stages, after run(); infinite: there is none.
   double cost(std::uint32_t stages) const { return cost_[at(stages - 1, 0)]; }
   double min_cost() const;

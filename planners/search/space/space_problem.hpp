@@ -47,6 +47,7 @@ struct space_problem {
   space_goal goal = space_goal::fastest;
   std::optional<double> max_s, max_dollars;  // of an iteration
   std::optional<std::uint32_t> max_gpus;
+  std::uint64_t exact_plans = 200'000;  // of up to so many plans, all are valued
 
   std::uint32_t microbatches(std::uint32_t of_rows) const { return samples / of_rows; }
 };

@@ -22,9 +22,9 @@ struct space_result {
   bool complete = true;            // the budget was not exhausted
 };
 
-/// The `wanted` best plans. All of them are valued where they are at most 200,000; else the result
-/// is as good as the search is, and space_bound.hpp says how far from the best it may be. The same
-/// problem, times and budget give the same result.
+/// The `wanted` best plans. All plans are valued where there are at most `exact_plans`; else the
+/// result is as good as the search is, and space_bound.hpp says how far from the best it may be.
+/// The same problem, times and budget give the same result.
 space_result search_space(const space_problem& p, const space_times& times, std::size_t wanted,
                           planning_budget& budget);
 

@@ -173,21 +173,27 @@ bool sailor_formula::fits(std::uint32_t rows, std::uint32_t first, std::uint32_t
   return bytes <= (at.kind == 0 ? 40.0 : 16.0) * (1 << 30);
 }
 
+double sailor_formula::pair_s(std::uint32_t first, std::uint32_t end, std::uint32_t tensor,
+                              sailor_seat from, sailor_seat to, std::uint32_t pipelines) const {
+  if (pipelines == 1) return 0;
+  from.tensor = to.tensor = 1;
+  const double bytes = stage_bytes(first, end, tensor), bucket = 5e8;
+  const auto of = [&](double n) { return 2 * (pipelines - 1) * send_s(n / pipelines, from, to); };
+  const double whole = std::floor(bytes / bucket), rest = bytes - whole * bucket;
+  return (whole > 0 ? whole * of(bucket) : 0) + (rest > 0 ? of(rest) : 0);
+}
+
 double sailor_formula::sum_s(std::uint32_t first, std::uint32_t end,
                              const std::vector<peers>& all) const {
   std::uint32_t pipelines = 0, tensor = 4;
   for (const auto& p : all) pipelines += p.count, tensor = std::min(tensor, p.seat.tensor);
-  const double bytes = stage_bytes(first, end, tensor), bucket = 5e8;
   double slowest = 0;
-  const auto ring = [&](sailor_seat a, sailor_seat b) {
-    a.tensor = b.tensor = 1;
-    const auto of = [&](double n) { return 2 * (pipelines - 1) * send_s(n / pipelines, a, b); };
-    const double whole = std::floor(bytes / bucket), rest = bytes - whole * bucket;
-    slowest = std::max(slowest, whole * of(bucket) + (rest > 0 ? of(rest) : 0));
+  const auto pair = [&](const sailor_seat& a, const sailor_seat& b) {
+    slowest = std::max(slowest, pair_s(first, end, tensor, a, b, pipelines));
   };
   for (std::size_t k = 0; k < all.size(); ++k) {
-    if (all[k].count > 1) ring(all[k].seat, all[k].seat);
-    if (k + 1 < all.size()) ring(all[k].seat, all[k + 1].seat);
+    if (all[k].count > 1) pair(all[k].seat, all[k].seat);
+    if (k + 1 < all.size()) pair(all[k].seat, all[k + 1].seat);
   }
   return slowest;
 }

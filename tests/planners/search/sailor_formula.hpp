@@ -72,6 +72,9 @@ class sailor_formula {
     sailor_seat seat;
   };
   double sum_s(std::uint32_t first, std::uint32_t end, const std::vector<peers>& all) const;
+  /// What a pair of neighbours in that sum takes, if no stage has fewer GPUs than `tensor`.
+  double pair_s(std::uint32_t first, std::uint32_t end, std::uint32_t tensor, sailor_seat from,
+                sailor_seat to, std::uint32_t pipelines) const;
   /// $ of the traffic of that sum.
   double sum_dollars(std::uint32_t first, std::uint32_t end, const std::vector<peers>& all) const;
   static double dollars_per_hour(std::uint32_t kind) { return kind == 0 ? 3.74 : 2.80; }

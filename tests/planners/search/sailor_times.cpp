@@ -40,6 +40,26 @@ sailor_times::sailor_times(const sailor_formula& formula, const space_problem& p
   for (const auto& pool : problem.pools)
     for (const auto& c : problem.classes)
       if (c.kind == pool.kind) seats_.push_back({c.kind, c.tensor, pool.datacenter});
+  for (const auto rows : problem.rows)
+    for (std::uint32_t c = 0; c < problem.classes.size(); ++c) set_sends(rows, c);
+}
+
+void sailor_times::set_sends(std::uint32_t rows, std::uint32_t cls) {
+  const auto& c = problem_.classes[cls];
+  auto& out = sends_[{rows, cls}];
+  out = {impossible_s, {impossible_s, impossible_s}};
+  for (const auto& at : seats_) {
+    if (at.kind != c.kind || at.tensor != c.tensor) continue;
+    for (const auto& other : seats_) {
+      // A first stage of two sends its activation once, a last one its gradient twice.
+      out.act_s = std::min(out.act_s, formula_.sends_s(rows, 0, 1, at, {nullptr, &other, 2}));
+      for (const std::uint32_t head : {0, 1})
+        out.grad_s[head] = std::min(
+            out.grad_s[head], formula_.sends_s(rows, head ? sailor_formula::layers - 1 : 1,
+                                               sailor_formula::layers, at, {&other, nullptr, 2}) /
+                                  2);
+    }
+  }
 }
 
 sailor_seat sailor_times::seat_of(const space_seat& s) const {
@@ -52,44 +72,28 @@ space_times::stage_floor sailor_times::floor_of(std::uint32_t rows, std::uint32_
                                                 std::uint32_t behind) const {
   const auto end = first + count;
   const auto& c = problem_.classes[cls];
-  double sends = impossible_s;
-  for (const auto& at : seats_) {
-    if (at.kind != c.kind || at.tensor != c.tensor) continue;
-    if (!formula_.fits(rows, first, end, at, behind)) return {impossible_s, impossible_s};
-    for (const auto& other : seats_) {
-      // Either neighbour alone, so that the smallest of both is less than of any two.
-      sailor_formula::neighbours before{first > 0 ? &other : nullptr, nullptr, behind + 1};
-      sailor_formula::neighbours after{nullptr, behind > 0 ? &other : nullptr, behind + 1};
-      double s = 0;
-      if (first > 0 && behind > 0) {
-        double back = impossible_s;
-        for (const auto& b : seats_) {
-          before.before = &b;
-          back = std::min(back, formula_.sends_s(rows, first, end, at, before) / 2);
-        }
-        // In the middle: act once, and grad once.
-        after.stages = 1;
-        s = back + formula_.sends_s(rows, first, end, at, after);
-      } else if (first > 0) {
-        s = formula_.sends_s(rows, first, end, at, before);
-      } else {
-        s = formula_.sends_s(rows, first, end, at, after);
-      }
-      sends = std::min(sends, s);
-    }
-  }
-  const double s = formula_.work_s(rows, first, end, {c.kind, c.tensor, 0}) + sends;
+  const sailor_seat at{c.kind, c.tensor, 0};
+  if (!formula_.fits(rows, first, end, at, behind)) return {impossible_s, impossible_s};
+  const auto& k = sends_.at({rows, cls});
+  const double grad_s = k.grad_s[first + 1 == sailor_formula::layers ? 1 : 0];
+  double s = formula_.work_s(rows, first, end, at);
+  if (first == 0 && behind > 0) s += behind < 3 ? k.act_s : 2 * k.act_s;
+  if (first > 0) s += behind > 0 ? k.act_s + grad_s : 2 * grad_s;
   return {s, s};
 }
 
-double sailor_times::tail_floor_s(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
+double sailor_times::tail_floor_s(std::uint32_t /*rows*/, std::uint32_t cls, std::uint32_t first,
                                   std::uint32_t count, std::uint32_t pipelines) const {
   const auto& c = problem_.classes[cls];
-  double least_s = impossible_s;
-  for (const auto& at : seats_)
-    if (at.kind == c.kind && at.tensor == c.tensor)
-      least_s = std::min(least_s, formula_.sum_s(first, first + count, {{pipelines, at}}));
-  return least_s + formula_.update_s(rows, first, {c.kind, c.tensor, 0});
+  const auto [sum, added] = sums_.try_emplace({cls, first, count, pipelines}, impossible_s);
+  if (added)
+    for (const auto& at : seats_)
+      for (const auto& other : seats_)
+        if (at.kind == c.kind && at.tensor == c.tensor)
+          sum->second = std::min(
+              {sum->second, formula_.pair_s(first, first + count, c.tensor, at, other, pipelines),
+               formula_.pair_s(first, first + count, c.tensor, other, at, pipelines)});
+  return sum->second;
 }
 
 double sailor_times::line_s(const space_line& line, std::uint32_t microbatches) const {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "planners/search/sailor_formula.hpp"
@@ -37,10 +38,21 @@ class sailor_times : public planners::space_times {
 
  private:
   sailor_seat seat_of(const planners::space_seat& s) const;
+  void set_sends(std::uint32_t rows, std::uint32_t cls);
+
+  /// What the fastest neighbour makes of a stage's sends, by the layer that is sent: an embedding's
+  /// or layer's output, or the head's.
+  struct sends {
+    double act_s = 0;
+    std::array<double, 2> grad_s{};
+  };
 
   const sailor_formula& formula_;
   const planners::space_problem& problem_;
   std::vector<sailor_seat> seats_;  // every class in every zone that has its kind
+  std::map<std::pair<std::uint32_t, std::uint32_t>, sends> sends_;  // by rows and class
+  // By class, first, count and pipelines: the same ones are asked for thousands of times.
+  mutable std::map<std::array<std::uint32_t, 4>, double> sums_;
 };
 
 }  // namespace troupe::harness
