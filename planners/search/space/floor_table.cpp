@@ -12,7 +12,8 @@ floor_table::floor_table(const space_problem& p, const space_times& times, const
       pieces_{p.pieces},
       classes_{p.classes.size()},
       floors_(p.rows.size()),
-      limits_(p.rows.size()) {
+      limits_(p.rows.size()),
+      shortest_(p.rows.size()) {
   for (std::uint32_t c = 0; c < classes_; ++c) {
     possible_.push_back(false);
     for (std::uint32_t d = 0; d < p.datacenters; ++d)
@@ -36,6 +37,7 @@ const floor_table::places& floor_table::of_rows(std::size_t rows_index) {
           units_ += 4;
         }
   fill_limits(rows_index);
+  fill_shortest(rows_index);
   return out;
 }
 
@@ -47,14 +49,15 @@ const std::vector<double>& floor_table::limits(std::size_t rows_index) {
 void floor_table::fill_limits(std::size_t rows_index) {
   const auto& all = floors_[rows_index];
   constexpr double never = std::numeric_limits<double>::infinity();
-  // Of each piece: the shortest step of a stage that has it.
+  // The shortest step of a stage that has the piece, by piece.
   std::vector<double> shortest(pieces_, never);
   double longest = 0;
   const auto stages = std::min<std::size_t>(problem_->max_stages, pieces_);
   for (std::uint32_t behind = 0; behind < stages; ++behind)
-    for (std::uint32_t first = 0; first < pieces_; ++first)
+    for (std::uint32_t first = 0; first < pieces_; first += problem_->grain)
       for (std::uint32_t count = 1; first + count <= pieces_; ++count)
         for (std::size_t c = 0; c < classes_; ++c) {
+          if (count % problem_->grain != 0 && first + count < pieces_) continue;
           const auto& f = all[place_of(behind, first, count) + c];
           if (f.step_s == never || f.way_s == never) continue;
           longest = std::max(longest, f.step_s);
@@ -67,6 +70,18 @@ void floor_table::fill_limits(std::size_t rows_index) {
   auto& out = limits_[rows_index];
   for (double b = low; b < longest && out.size() < 200; b *= step) out.push_back(b);
   out.push_back(std::max(longest, low));
+}
+
+void floor_table::fill_shortest(std::size_t rows_index) {
+  const auto& all = floors_[rows_index];
+  auto& out = shortest_[rows_index];
+  out.assign(all.size() / classes_, std::numeric_limits<double>::infinity());
+  for (std::size_t i = out.size(); i-- > 0;) {
+    for (std::size_t c = 0; c < classes_; ++c)
+      out[i] = std::min(out[i], all[i * classes_ + c].step_s);
+    // The next place is of one piece more, but for the last of each first one.
+    if (i % (pieces_ + 1) < pieces_) out[i] = std::min(out[i], out[i + 1]);
+  }
 }
 
 space_times::stage_floor line_floor(floor_table& floors, std::size_t rows_index,

@@ -16,11 +16,16 @@ class floor_table {
   /// Classes that no pool has room for have no floor.
   floor_table(const space_problem& p, const space_times& times, const space_room& room);
 
-  /// Of one number of rows: by place, `place_of()`, and class.
+  /// Floors for one number of rows: by place, `place_of()`, and class.
   using places = std::vector<space_times::stage_floor>;
   const places& of_rows(std::size_t rows_index);
   std::size_t place_of(std::uint32_t behind, std::uint32_t first, std::uint32_t count) const {
     return ((std::size_t{behind} * pieces_ + first) * (pieces_ + 1) + count) * classes_;
+  }
+  /// By place, without class: the shortest step of any class and of as many pieces or more.
+  const std::vector<double>& shortest_steps(std::size_t rows_index) {
+    of_rows(rows_index);
+    return shortest_[rows_index];
   }
   /// Limits on a stage's step that are worth trying, ascending by 5 %, from the shortest of all
   /// pipelines to the longest step of a stage.
@@ -35,13 +40,14 @@ class floor_table {
 
  private:
   void fill_limits(std::size_t rows_index);
+  void fill_shortest(std::size_t rows_index);
 
   const space_problem* problem_;
   const space_times* times_;
   std::size_t pieces_, classes_;
   std::vector<bool> possible_;  // by class
   std::vector<places> floors_;
-  std::vector<std::vector<double>> limits_;
+  std::vector<std::vector<double>> limits_, shortest_;
   std::uint64_t units_ = 0;
 };
 

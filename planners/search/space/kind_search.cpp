@@ -288,8 +288,8 @@ void kind_search::offer_rounded(const cut_columns& c, const std::vector<double>&
   if (filled != whole) offer_counts(c, whole);
 }
 
-/// What the rounding left of the GPUs; where the price counts, only until all micro-batches are
-/// done.
+/// Uses what the rounding left of the GPUs; where the price counts, only until all micro-batches
+/// are done.
 void kind_search::fill(const cut_columns& c, std::vector<std::uint32_t>& n, double seconds,
                        std::uint32_t equal_share) {
   std::vector<std::uint32_t> left;

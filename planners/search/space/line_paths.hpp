@@ -15,8 +15,8 @@ struct path_line {
 
 /// The cheapest line over all cuts and classes, for a limit on a stage's step and a price of a GPU
 /// of each kind: a shortest path over (first piece, stages behind). What a stage needs of memory
-/// depends on the stages behind it, so it is exact by the floors. Prices stand for GPUs: no label
-/// has to know which are left.
+/// depends on the stages behind it, so it is exact by the floors, for cuts of whole grains. Prices
+/// stand for GPUs: no label has to know which are left.
 class line_paths {
  public:
   explicit line_paths(floor_table& floors);
@@ -49,8 +49,9 @@ class line_paths {
                const std::vector<double>& tails, double max_tail_s);
 
   floor_table* floors_;
-  std::uint32_t pieces_, stages_, classes_;
-  std::vector<double> gpu_cost_;  // by class
+  std::uint32_t pieces_, stages_, grain_, classes_;
+  const double* shortest_ = nullptr;  // of the rows of this run
+  std::vector<double> gpu_cost_;      // by class
   std::vector<double> cost_;
   std::vector<choice> choice_;
   std::uint64_t units_ = 0;

@@ -6,16 +6,11 @@
 namespace troupe::planners {
 
 std::span<const plan_space> plan_spaces() {
-  // Several datacenters, tensor by stage, rows, cut, kinds, shares, mixed pipelines.
   static const std::vector<plan_space> all = {
-      {true, true, true, true, true, true, true, "full"},
-      {true, true, true, true, false, false, true, "alike"},
-      {true, true, true, true, true, false, true, "sailor"},
-      {false, false, false, false, false, false, false, "even"},
-      {true, false, false, false, false, false, true, "atlas"},
-      {false, false, false, true, false, false, false, "espresso"},
-      {false, true, false, false, false, false, false, "crius"},
-      {false, false, true, true, false, false, false, "marp"},
+#define TROUPE_SPACE(name, datacenters, tensor, rows, cut, kinds, shares, mixed) \
+  {datacenters, tensor, rows, cut, kinds, shares, mixed, name},
+#include "planners/search/space/plan_spaces.def"
+#undef TROUPE_SPACE
   };
   return all;
 }

@@ -7,8 +7,8 @@
 
 namespace troupe::planners {
 
-/// What a search for pipelines may use (docs/planners/plan_search.md, "Spaces"). Two plans can be
-/// compared as answers to one question only if their spaces are the same.
+/// The freedoms of a search for pipelines (docs/planners/plan_search.md, "Spaces"). Two plans can
+/// be compared as answers to one question only if their spaces are the same.
 struct plan_space {
   bool several_datacenters = true;  // pipelines of one plan in different datacenters
   bool tensor_by_stage = true;      // a tensor degree for each stage; else one for the plan

@@ -240,7 +240,7 @@ double offer_orders(best_plans& best, const space_plan& plan) {
   std::vector<std::pair<std::vector<std::uint32_t>, space_group>> groups;
   std::vector<std::vector<std::uint32_t>> order;
   for (const auto& g : plan.groups) groups.emplace_back(route_of(g), g);
-  // Of one line, those with more micro-batches first.
+  // Equal lines: those with more micro-batches first.
   std::ranges::stable_sort(groups, [](const auto& a, const auto& b) {
     return std::pair{a.second.seats, b.second.microbatches} <
            std::pair{b.second.seats, a.second.microbatches};

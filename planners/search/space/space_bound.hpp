@@ -6,7 +6,7 @@
 
 namespace troupe::planners {
 
-/// A lower bound of the score of every plan of the problem, of any space, by the floors of its
+/// A lower bound of the score of every plan of the problem by the floors of its
 /// times (docs/planners/plan_search.md, "The bound"). `best`: the score of a plan that is known,
 /// which the bound never exceeds; infinite: none is. The longer it may take the nearer it is, and
 /// it holds whenever it ends.

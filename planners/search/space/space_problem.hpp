@@ -18,7 +18,7 @@ struct space_kind {
   double price_per_hour = 0;  // of one GPU
 };
 
-/// What a stage can be on: so many GPUs of one kind in one node.
+/// A choice for a stage: so many GPUs of one kind in one node.
 struct space_class {
   std::uint32_t kind = 0, tensor = 1;  // a power of two
 
@@ -29,13 +29,16 @@ struct space_class {
 struct space_pool {
   std::uint32_t kind = 0, datacenter = 0;
   std::vector<std::uint32_t> free;  // of each node
+
+  bool operator==(const space_pool&) const = default;
 };
 
-/// What is the best: seconds, GPU seconds, or dollars of an iteration.
+/// The best plan has the fewest seconds, GPU seconds, or dollars of an iteration.
 enum class space_goal : std::uint8_t { fastest, efficient, cheapest };
 
 struct space_problem {
   std::uint32_t pieces = 1;         // of the model, that stages divide
+  std::uint32_t grain = 1;          // pieces that a search for cuts moves together; moves do not
   std::uint32_t samples = 1;        // of an iteration
   std::vector<std::uint32_t> rows;  // samples of a micro-batch to try; each divides `samples`
   std::uint32_t max_stages = 8;
@@ -96,9 +99,22 @@ struct valued_plan {
 };
 
 /// GPUs of a plan.
-std::uint32_t gpus_of(const space_problem& p, const space_plan& plan);
+inline std::uint32_t gpus_of(const space_problem& p, const space_plan& plan) {
+  std::uint32_t n = 0;
+  for (const auto& g : plan.groups)
+    for (const auto& s : g.seats) n += g.pipelines * p.classes[s.cls].tensor;
+  return n;
+}
 
-/// What plans are ranked by, smaller is better; infinite: beyond a limit of the problem.
-double score_of(const space_problem& p, const space_value& v, std::uint32_t gpus);
+/// The rank of a plan, smaller is better; infinite: beyond a limit of the problem.
+inline double score_of(const space_problem& p, const space_value& v, std::uint32_t gpus) {
+  constexpr double never = std::numeric_limits<double>::infinity();
+  if (!(v.seconds < never)) return never;
+  if (p.max_s && v.seconds > *p.max_s * (1 + 1e-12)) return never;
+  if (p.max_dollars && v.dollars > *p.max_dollars * (1 + 1e-12)) return never;
+  if (p.max_gpus && gpus > *p.max_gpus) return never;
+  if (p.goal == space_goal::fastest) return v.seconds;
+  return p.goal == space_goal::cheapest ? v.dollars : v.seconds * gpus;
+}
 
 }  // namespace troupe::planners

@@ -25,7 +25,7 @@ struct sailor_seat {
   auto operator<=>(const sailor_seat&) const = default;
 };
 
-/// So many pipelines one after the other, alike.
+/// Pipelines one after the other, alike.
 struct sailor_group {
   std::uint32_t pipelines = 1;
   std::uint32_t microbatches = 0;    // of each; 0: the batch over all pipelines, rounded up
@@ -72,7 +72,7 @@ class sailor_formula {
     sailor_seat seat;
   };
   double sum_s(std::uint32_t first, std::uint32_t end, const std::vector<peers>& all) const;
-  /// What a pair of neighbours in that sum takes, if no stage has fewer GPUs than `tensor`.
+  /// Seconds that a pair of neighbours in that sum takes, if no stage has fewer GPUs than `tensor`.
   double pair_s(std::uint32_t first, std::uint32_t end, std::uint32_t tensor, sailor_seat from,
                 sailor_seat to, std::uint32_t pipelines) const;
   /// $ of the traffic of that sum.

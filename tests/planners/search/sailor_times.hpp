@@ -40,7 +40,7 @@ class sailor_times : public planners::space_times {
   sailor_seat seat_of(const planners::space_seat& s) const;
   void set_sends(std::uint32_t rows, std::uint32_t cls);
 
-  /// What the fastest neighbour makes of a stage's sends, by the layer that is sent: an embedding's
+  /// A stage's sends to its fastest neighbour, by the layer that is sent: an embedding's
   /// or layer's output, or the head's.
   struct sends {
     double act_s = 0;

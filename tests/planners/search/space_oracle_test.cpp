@@ -124,7 +124,7 @@ class space_oracle {
            (p_.space.several_datacenters || datacenters.size() == 1);
   }
 
-  /// Of pipelines of one line, none has more micro-batches than the one before it.
+  /// Pipelines of one line: none has more micro-batches than the one before it.
   void deal(std::size_t at, std::uint32_t left) {
     if (at == pipelines_.size()) {
       if (left == 0) orders();
