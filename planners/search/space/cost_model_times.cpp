@@ -43,7 +43,7 @@ expected<std::unique_ptr<cost_model_times>> cost_model_times::of(const cluster& 
                                                                  const job_spec& job,
                                                                  const plan_space& space) {
   const auto work = facts_of(job);
-  if (!work.has_model || !work.has_end || work.brings_layout || work.pipelines)
+  if (!work.simulated || !work.has_model)
     return refuse(reason::kind::invalid,
                   "a search for pipelines is for simulated work; '{}' is a {}", job.name,
                   work.name);
@@ -116,8 +116,9 @@ void cost_model_times::add_classes() {
     std::uint32_t largest = 0;
     for (const auto& p : problem_.pools)
       if (p.kind == k) largest = std::max(largest, std::ranges::max(p.free));
+    const auto asked = job_.pipeline.tensor_parallel;
     for (std::uint32_t t = 1; t <= largest && splits_into(job_.model, t); t *= 2)
-      problem_.classes.push_back({k, t});
+      if (asked == 0 || asked == t) problem_.classes.push_back({k, t});
   }
 }
 
@@ -296,6 +297,9 @@ std::optional<placed_plan> cost_model_times::placed(const space_plan& plan) cons
   const auto wished =
       job_.pipeline.microbatches > 0 ? job_.pipeline.microbatches : job_.microbatches.value_or(0);
   if (wished > 0 && g.microbatches != wished) return {};
+  const auto& asked = job_.pipeline;
+  if (asked.stages > 0 && plan.stages() != asked.stages) return {};
+  if (asked.data_parallel > 0 && g.pipelines != asked.data_parallel) return {};
   std::vector<stage_request> stages;
   for (std::uint32_t i = 0; i < plan.stages(); ++i) {
     const auto& c = problem_.classes[g.seats[i].cls];

@@ -26,8 +26,7 @@ namespace troupe::planners {
 /// a plan has no groups of pipelines. Keeps references to the cluster and the idle GPUs.
 class cost_model_times final : public space_times {
  public:
-  /// `idle`: the GPUs that the job may use. Fails for a job whose pipelines are not planned: one
-  /// without a model, or a program that makes its own stages.
+  /// `idle`: the GPUs that the job may use. For simulated work alone.
   static expected<std::unique_ptr<cost_model_times>> of(const cluster& c, const idle_index& idle,
                                                         const job_spec& job,
                                                         const plan_space& space);
