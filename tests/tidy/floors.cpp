@@ -15,6 +15,7 @@ const std::vector<module_floors>& all_floors() {
         {"cost"},
         {"plans"},
         {"search"},
+        {"search/space"},
         {"policy"},
         // Each published system, and each policy, stands alone.
         {"frenzy", "baselines", "espresso", "crius", "bubbletea", "troupe", "serving", "titan"}}},

@@ -14,6 +14,8 @@
 #include "cli/output/table.hpp"
 #include "cli/programs/described_program.hpp"
 #include "cli/reports/cells.hpp"
+#include "cli/reports/plan_document.hpp"
+#include "cli/verbs/studies/plan_in_space.hpp"
 #include "cli/verbs/studies/plan_titan.hpp"
 #include "cli/verbs/studies/provision.hpp"
 #include "cli/verbs/verb.hpp"
@@ -155,33 +157,6 @@ std::string origin_of(const cluster& c, const job_spec& job, const answer& a) {
   return source_of(c, job, a.how, a.where.front().node);
 }
 
-// MARP's figure stands beside the model's own, which is what the CUDA device allocates: Frenzy's
-// paper compares the two.
-json plan_document(const cluster& c, const job_spec& job, const plan& p) {
-  json types = json::array();
-  for (const auto g : p.gpu_types) types.push_back(c.gpus[g].name);
-  json stages = json::array();
-  for (const auto& s : p.stages)
-    stages.push_back({{"gpu", s.gpu ? json(c.gpus[*s.gpu].name) : json()},
-                      {"first_piece", s.first},
-                      {"pieces", s.count},
-                      {"tensor_parallel", s.tensor_parallel},
-                      {"bytes_per_gpu", std::llround(s.bytes_per_gpu)}});
-  const auto marp = planners::bytes_by_marp(c, job, p);
-  return {{"data_parallel", p.data_parallel},
-          {"tensor_parallel", p.tensor_parallel},
-          {"pipeline_parallel", p.pipeline_parallel},
-          {"gpus", p.gpus()},
-          {"bytes_per_gpu", std::llround(p.bytes_per_gpu)},
-          {"marp_bytes_per_gpu", marp ? json(std::llround(*marp)) : json()},
-          {"microbatches", p.microbatches > 0 ? json(p.microbatches) : json()},
-          {"rows_per_microbatch", p.rows > 0 ? json(p.rows) : json()},
-          {"samples_per_s", p.samples_per_s},
-          {"cost_per_hour", p.cost_per_hour},
-          {"gpu_types", types},
-          {"stages", stages}};
-}
-
 /// The speeds by which the plans shown are ranked.
 std::vector<std::string> guesses_of(const cluster& c, const job_spec& job, const answer& a) {
   return facts_of(job).serves ? std::vector<std::string>{}
@@ -267,6 +242,8 @@ class plan_verb final : public verb {
     app.add_option("--profile", profile_,
                    "Profile of the GPUs (troupe profile), instead of the cost model");
     app.add_flag("--all", all_, "Show all plans, not just the first dozen");
+    app.add_option("--space", space_,
+                   "The best plan of a space of pipelines, whatever the policy: " + known_spaces());
     app.add_option("--placer", placer_,
                    "espresso: how a set of GPUs is placed: exact, greedy (the paper's), or as sia, "
                    "whale and hph choose and place")
@@ -276,8 +253,10 @@ class plan_verb final : public verb {
     app.add_flag("--exhaustive", exhaustive_, "espresso: place every set of GPUs, without trees");
     app.add_flag("--closed-form", closed_form_,
                  "espresso: the optimum of the closed form, without simulating schedules");
-    app.add_option("--time-limit", limit_s_,
-                   "espresso: seconds after which the best plan so far is given (0: none)")
+    app.add_option(
+           "--time-limit", limit_s_,
+           "espresso: seconds after which the best plan so far is given (0: none); --space: "
+           "as many for the bound, counted in steps")
         ->check(CLI::NonNegativeNumber)
         ->capture_default_str();
     app.add_flag("--spot", spot_,
@@ -318,6 +297,8 @@ class plan_verb final : public verb {
     if (!jobs) return out.bad(jobs.error());
     if (auto ok = check_titan_options(**policy, *jobs); !ok) return out.bad(ok.error());
     const auto& job = jobs->front();
+
+    if (!space_.empty()) return plan_in_space(out, {*c, job, space_, limit_s_});
 
     // Espresso buys GPUs instead of dividing those that there are, so its answer has other figures:
     // cost, time, and the bound of the search.
@@ -479,7 +460,7 @@ class plan_verb final : public verb {
   std::vector<std::string> files_, settings_;
   std::string lut_;
   std::optional<std::uint32_t> idle_;
-  std::string cluster_, policy_ = default_policy, objective_, profile_, placer_ = "exact";
+  std::string cluster_, policy_ = default_policy, objective_, profile_, placer_ = "exact", space_;
   std::string pareto_;
   std::vector<double> sweep_s_;
   std::vector<std::string> max_in_memory_;

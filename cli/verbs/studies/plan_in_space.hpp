@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+
+#include "cli/output/output.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
+
+namespace troupe::cli {
+
+/// `troupe plan --space NAME`.
+struct space_request {
+  const cluster& c;
+  const job_spec& job;
+  std::string space;
+  double limit_s = 0;  // for the bound, in steps of planning that take about so long
+};
+
+/// The best plan of a space on the idle cluster, and a bound on how far from the best it may be.
+int plan_in_space(const output& out, const space_request& r);
+
+/// The spaces' names, for people.
+std::string known_spaces();
+
+}  // namespace troupe::cli

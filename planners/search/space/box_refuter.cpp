@@ -1,0 +1,327 @@
+#include "planners/search/space/box_refuter.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "planners/solver/linear_program.hpp"
+
+// A plan as fast as T exists only if pipelines that each end within T do all micro-batches. Let
+// lines have cuts of their own, and GPUs of a kind be in one place: that allows more. A line with
+// the way S and the longest step u does no more than 1 + (T - tail - S) / u micro-batches, where
+// the tail is what the plan's end takes (sums, updates). If there are prices of a GPU of each kind,
+// and of a pipeline, at which no line does more micro-batches than it costs, and all GPUs and
+// pipelines together cost less than there are micro-batches, there is no such plan. Prices come
+// from a linear program over the lines that were found so far; a shortest path for each limit on u
+// finds a line that does more than it costs, or shows that there is none. Only that decides: the
+// program's rounding cannot make the bound wrong.
+
+namespace troupe::planners {
+
+box_refuter::box_refuter(floor_table& floors, line_paths& paths, const space_room& room,
+                         std::size_t rows_index, planning_budget& budget, bool own_shares)
+    : floors_{floors},
+      paths_{paths},
+      problem_{floors.problem()},
+      rows_index_{rows_index},
+      microbatches_{problem_.microbatches(problem_.rows[rows_index])},
+      budget_{budget},
+      own_shares_{own_shares} {
+  for (std::uint32_t k = 0; k < problem_.kinds.size(); ++k) gpus_.push_back(room.gpus(k));
+  const auto all = std::accumulate(gpus_.begin(), gpus_.end(), 0U);
+  max_pipelines_ = std::min(all, microbatches_);
+  set_early();
+  // Wide ranges at first: where there is doubt they are divided. No line's longest step is below
+  // the first limit.
+  const auto& limits = floors.limits(rows_index);
+  for (std::size_t i = 0; i < limits.size();
+       i = i + 1 < limits.size() ? std::min(i + 3, limits.size() - 1) : i + 1)
+    ranges_.push_back(
+        {ranges_.empty() ? limits[i] * (1 - 1e-12) : ranges_.back().limit_s, limits[i]});
+}
+
+bool box_refuter::refuted(double seconds, double max_price, const smallest_box& parts) {
+  if (!floors_.possible(rows_index_)) return true;
+  parts_ = parts;
+  if (own_shares_)
+    return refuted({seconds, 1, max_pipelines_, 0, unbounded, max_price}, longest_tail_s());
+  for (std::uint32_t n = 1; n <= max_pipelines_; ++n)
+    if (microbatches_ % n == 0 &&
+        !refuted({seconds, n, n, 0, unbounded, max_price}, longest_tail_s()))
+      return false;
+  return true;
+}
+
+bool box_refuter::refuted(const plan_box& box, double longest_tail_s) {
+  if (box.from_s >= box.seconds) return true;
+  if (no_plan(box)) return true;
+  if (budget_.exhausted()) return false;
+  const double high = std::min({box.to_s, longest_tail_s, box.seconds});
+  const double width = (high - box.from_s) / box.seconds;
+  const bool many = box.to_pipelines > parts_.pipelines * box.from_pipelines;
+  auto lower = box, upper = box;
+  if (width > parts_.tail && (width > 4 * parts_.tail || !many)) {
+    lower.to_s = upper.from_s = (box.from_s + high) / 2;
+  } else if (many) {
+    // Halves of the ratio.
+    auto middle = box.from_pipelines;
+    while (std::uint64_t{middle} * middle < std::uint64_t{box.from_pipelines} * box.to_pipelines)
+      ++middle;
+    middle = std::clamp(middle, box.from_pipelines, box.to_pipelines - 1);
+    lower.to_pipelines = middle, upper.from_pipelines = middle + 1;
+  } else {
+    return false;
+  }
+  return refuted(lower, longest_tail_s) && refuted(upper, longest_tail_s);
+}
+
+double box_refuter::longest_tail_s() {
+  double longest = 0;
+  for (const double t : tails_of(max_pipelines_))
+    if (t < unbounded) longest = std::max(longest, t);
+  return longest;
+}
+
+const std::vector<double>& box_refuter::tails_of(std::uint32_t pipelines) {
+  auto& out = tails_[pipelines];
+  if (!out.empty()) return out;
+  const auto n = problem_.pieces;
+  out.assign(floors_.place_of(1, 0, 0), unbounded);
+  for (std::uint32_t first = 0; first < n; ++first)
+    for (std::uint32_t count = 1; first + count <= n; ++count)
+      for (std::uint32_t c = 0; c < problem_.classes.size(); ++c)
+        out[floors_.place_of(0, first, count) + c] =
+            floors_.times().tail_floor_s(problem_.rows[rows_index_], c, first, count, pipelines);
+  budget_.spend(2 * out.size());
+  return out;
+}
+
+double box_refuter::done(const known_line& l, const plan_box& box) const {
+  const double left_s = box.seconds - box.from_s + early_s(l.path.firsts.size(), l.step_s);
+  const double m = 1 + (left_s - l.way_s) / l.step_s;
+  if (!own_shares_) return l.in_parts || m * (1 + 1e-9) >= share(box) ? 1 : 0;
+  return l.in_parts ? m : std::floor(m * (1 + 1e-12) + 1e-9);
+}
+
+bool box_refuter::no_plan(const plan_box& box) {
+  const auto& tails = tails_of(box.from_pipelines);
+  std::erase_if(lines_, [](const known_line& l) { return l.in_parts; });
+  for (int rounds = 0; rounds < 60; ++rounds) {
+    std::vector<double> gpu_prices(gpus_.size());
+    double pipeline_price = 0;
+    if (!set_prices(box, tails, gpu_prices, pipeline_price)) return false;
+    // Prices that leave no doubt: all there is costs less than there are micro-batches.
+    if (!add_lines(box, tails, gpu_prices, pipeline_price)) return true;
+    if (budget_.exhausted()) return false;
+  }
+  return false;
+}
+
+bool box_refuter::set_prices(const plan_box& box, const std::vector<double>& tails,
+                             std::vector<double>& gpu_prices, double& pipeline_price) {
+  linear_program program;
+  for (const auto n : gpus_) program.add_row(-linear_program::infinite, n);
+  const auto pipelines = program.add_row(-linear_program::infinite, box.to_pipelines);
+  const bool priced_too = box.max_price < unbounded;
+  const auto price = program.add_row(-linear_program::infinite,
+                                     priced_too ? box.max_price : linear_program::infinite);
+  bool any = false;
+  for (const auto& l : lines_) {
+    const double m = done(l, box);
+    if (m <= 0 || !keeps(l, tails, box.to_s)) continue;
+    std::vector<linear_program::entry> entries{{pipelines, 1}, {price, priced(l)}};
+    for (std::size_t k = 0; k < gpus_.size(); ++k)
+      if (l.use[k] > 0) entries.push_back({k, l.use[k]});
+    program.add_column(std::move(entries), -m);
+    any = true;
+  }
+  budget_.spend(8'000 + 100 * lines_.size());
+  std::vector<double> y(gpus_.size() + 2);
+  if (any) {
+    auto solver = linear_solver::of(program, false);
+    if (!solver) return false;
+    solver->relax();
+    y = solver->row_prices();
+    for (auto& v : y) v = std::max(0.0, -v);
+  }
+  if (!priced_too) y.back() = 0;
+  double all = y[pipelines] * box.to_pipelines + (priced_too ? y[price] * box.max_price : 0);
+  for (std::size_t k = 0; k < gpus_.size(); ++k) all += y[k] * gpus_[k];
+  if (all >= wanted(box) * (1 - 1e-9)) return false;
+  // Prices grow until all costs as much as that: then fewer lines do more than they cost.
+  const double target = wanted(box) * (1 - 1e-9);
+  if (all > 0) {
+    for (auto& v : y) v *= target / all;
+  } else {
+    const auto held = std::accumulate(gpus_.begin(), gpus_.end(), 0U);
+    for (std::size_t k = 0; k < gpus_.size(); ++k) y[k] = target / std::max(1U, held);
+  }
+  pipeline_price = y[pipelines];
+  for (std::size_t k = 0; k < gpus_.size(); ++k)
+    gpu_prices[k] = y[k] + (priced_too ? y[price] * price_of(k) : 0);
+  return true;
+}
+
+bool box_refuter::keeps(const known_line& l, const std::vector<double>& tails, double max_s) const {
+  for (std::size_t i = 0; i < l.path.firsts.size(); ++i) {
+    const auto first = l.path.firsts[i];
+    const auto end = i + 1 < l.path.firsts.size() ? l.path.firsts[i + 1] : problem_.pieces;
+    if (tails[floors_.place_of(0, first, end - first) + l.path.classes[i]] > max_s) return false;
+  }
+  return true;
+}
+
+bool box_refuter::add_lines(const plan_box& box, const std::vector<double>& tails,
+                            const std::vector<double>& gpu_prices, double pipeline_price) {
+  const priced_box at{box, tails, gpu_prices, pipeline_price};
+  bool found = false;
+  int added = 0;
+  for (std::size_t i = 0; i < ranges_.size() && added < 8; ++i) {
+    // Where the last doubt was is where the next one is, too.
+    const auto index = (i + doubtful_) % ranges_.size();
+    if (budget_.exhausted()) return true;
+    if (!doubt(at, index)) continue;
+    if (!found) doubtful_ = index;
+    found = true, ++added;
+  }
+  return found;
+}
+
+bool box_refuter::doubt(const priced_box& at, std::size_t index) {
+  const auto range = ranges_[index];
+  if (shortest_s(at, index) >
+      at.box.seconds - at.box.from_s + early_s(early_.size(), range.limit_s))
+    return false;
+  if (!own_shares_) return equal_doubt(at, index);
+  run(at, range, range.below_s);
+  const auto stages = cheapest_by(range);
+  const double left_s = at.box.seconds - at.box.from_s + early_s(stages, range.limit_s);
+  if (!(paths_.cost(stages) < left_s + range.below_s * (1 - at.pipeline_price))) return false;
+  auto line = line_of(paths_.line(stages));
+  if (add_if_worth(at, line)) return true;
+  if (whole_numbers_refute(at, range)) return false;
+  if (worth_more_) return true;
+  return doubt_in_parts(at, index, std::move(line));
+}
+
+double box_refuter::shortest_s(const priced_box& at, std::size_t index) {
+  if (ranges_[index].way_s < 0) {
+    const auto before = paths_.units();
+    paths_.run(rows_index_, ranges_[index].limit_s, 0, at.gpu_prices);
+    budget_.spend(paths_.units() - before);
+    ranges_[index].way_s = paths_.min_cost();
+  }
+  return ranges_[index].way_s;
+}
+
+bool box_refuter::doubt_in_parts(const priced_box& at, std::size_t index, known_line line) {
+  const auto range = ranges_[index];
+  if (line.step_s > range.below_s * 1.002 && ranges_.size() < max_ranges) {
+    const double at_s = line.step_s * (1 - 1e-12);
+    ranges_[index] = {range.below_s, at_s};
+    ranges_.insert(ranges_.begin() + static_cast<std::ptrdiff_t>(index) + 1, {at_s, range.limit_s});
+    const bool below = doubt(at, index);
+    // Ranges may have become more in front of the second one.
+    for (auto i = index + 1; i < ranges_.size() && ranges_[i].limit_s <= range.limit_s; ++i)
+      if (ranges_[i].below_s >= at_s) return doubt(at, i) || below;
+    return below;
+  }
+  line.in_parts = true;
+  line.step_s = range.below_s;
+  lines_.push_back(std::move(line));
+  return true;
+}
+
+bool box_refuter::equal_doubt(const priced_box& at, std::size_t index) {
+  const auto range = ranges_[index];
+  const double way_s = at.box.seconds - at.box.from_s + early_s(early_.size(), range.limit_s) -
+                       (share(at.box) - 1) * range.below_s;
+  if (way_s <= 0 || ranges_[index].way_s > way_s) return false;
+  std::optional<known_line> nearest;
+  for (const double part : {range.part, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 16.0}) {
+    const double cost = run(at, range, part * way_s);
+    if (!(cost < unbounded)) return false;
+    auto line = line_of(paths_.line(cheapest_by(range)));
+    if (add_if_worth(at, line)) return true;
+    if ((cost - way_s) / (part * way_s) + at.pipeline_price >= 1) {
+      ranges_[index].part = part;
+      return false;
+    }
+    if (!nearest) nearest = std::move(line);
+  }
+  return doubt_in_parts(at, index, std::move(*nearest));
+}
+
+double box_refuter::run(const priced_box& at, const step_range& range, double worth_s) {
+  const auto before = paths_.units();
+  const bool all_tails = at.box.to_s == unbounded;
+  paths_.run(rows_index_, range.limit_s, worth_s, at.gpu_prices, 0,
+             all_tails ? no_tails_ : at.tails, at.box.to_s);
+  budget_.spend(paths_.units() - before);
+  return paths_.min_cost();
+}
+
+std::uint32_t box_refuter::cheapest_by(const step_range& range) const {
+  const auto left = [&](std::uint32_t p) { return paths_.cost(p) - early_s(p, range.limit_s); };
+  std::uint32_t stages = 1;
+  for (std::uint32_t p = 2; p <= paths_.max_stages(); ++p)
+    if (left(p) < left(stages)) stages = p;
+  return stages;
+}
+
+box_refuter::known_line box_refuter::line_of(path_line path) {
+  const auto floor = line_floor(floors_, rows_index_, path.firsts, path.classes);
+  known_line l{floor.way_s, floor.step_s, std::vector<double>(gpus_.size()), std::move(path),
+               false};
+  for (const auto c : l.path.classes) l.use[problem_.classes[c].kind] += problem_.classes[c].tensor;
+  return l;
+}
+
+bool box_refuter::add_if_worth(const priced_box& at, const known_line& l) {
+  double cost = at.pipeline_price;
+  for (std::size_t k = 0; k < gpus_.size(); ++k) cost += l.use[k] * at.gpu_prices[k];
+  worth_more_ = done(l, at.box) > cost * (1 + 1e-9) + 1e-9;
+  if (worth_more_) lines_.push_back(l);
+  return worth_more_;
+}
+
+bool box_refuter::whole_numbers_refute(const priced_box& at, const step_range& range) {
+  const double below = range.below_s;
+  constexpr double max_number = 16;
+  const double all_early_s = early_s(early_.size(), range.limit_s);
+  const double left_s = at.box.seconds - at.box.from_s + all_early_s;
+  const double shortest_s = run(at, range, 0);
+  if (shortest_s > left_s) return true;
+  const double last = std::floor((1 + (left_s - shortest_s) / below) * (1 + 1e-12) + 1e-9);
+  if (last > max_number) return false;
+  std::vector<bool> shown(static_cast<std::size_t>(last) + 1);
+  for (const double part : {0.25, 0.5, 1.0, 2.0, 4.0, 16.0, 1000.0}) {
+    const double worth = part * below, cost = run(at, range, worth);
+    if (add_if_worth(at, line_of(paths_.line(cheapest_by(range))))) return false;
+    bool all = true;
+    for (double m = 1; m <= last; ++m) {
+      const auto i = static_cast<std::size_t>(m);
+      const double dearest = (cost - (left_s - (m - 1) * below)) / worth;
+      shown[i] = shown[i] || dearest + at.pipeline_price >= m;
+      all = all && shown[i];
+    }
+    if (all) return true;
+  }
+  return false;
+}
+
+void box_refuter::set_early() {
+  const auto& all = floors_.of_rows(rows_index_);
+  const auto each = floors_.place_of(1, 0, 0);
+  for (std::size_t behind = 0; behind < all.size() / each; ++behind) {
+    double part = behind > 0 ? early_.back() : 0;
+    for (auto i = behind * each; i < (behind + 1) * each; ++i)
+      if (all[i].step_s > 0 && all[i].step_s < unbounded)
+        part = std::max(part, all[i].early_s / all[i].step_s);
+    early_.push_back(part);
+  }
+}
+
+}  // namespace troupe::planners

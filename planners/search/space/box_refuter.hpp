@@ -1,0 +1,157 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <vector>
+
+#include "planners/cluster/planning_budget.hpp"
+#include "planners/search/space/floor_table.hpp"
+#include "planners/search/space/line_paths.hpp"
+#include "planners/search/space/space_room.hpp"
+
+namespace troupe::planners {
+
+/// Plans whose seconds are at most `seconds`, with from_pipelines to to_pipelines pipelines, whose
+/// tail is from from_s to to_s, and whose price, in the goal's unit, is at most max_price.
+struct plan_box {
+  static constexpr double unbounded = std::numeric_limits<double>::infinity();
+
+  double seconds = 0;
+  std::uint32_t from_pipelines = 1, to_pipelines = 1;
+  double from_s = 0, to_s = unbounded;
+  double max_price = unbounded;
+};
+
+/// Boxes that are not divided further: parts of the seconds, and a ratio of pipelines.
+struct smallest_box {
+  double tail = 0.01, pipelines = 1.25;
+};
+
+/// Shows that boxes have no plan, for one number of rows.
+class box_refuter {
+ public:
+  box_refuter(floor_table& floors, line_paths& paths, const space_room& room,
+              std::size_t rows_index, planning_budget& budget, bool own_shares);
+
+  /// False: it was not shown, or the budget is exhausted. `parts`: how small the boxes are that it
+  /// is tried with.
+  bool refuted(double seconds, double max_price, const smallest_box& parts);
+
+ private:
+  static constexpr double unbounded = plan_box::unbounded;
+
+  /// Lines whose longest step is above `below_s` and at most `limit_s`.
+  struct step_range {
+    double below_s = 0, limit_s = 0;
+    double way_s = -1;  // of its lines, the shortest; below 0: not known
+    double part = 1;    // by which equal_doubt() was last resolved
+  };
+  /// A line as the shortest paths find it.
+  struct known_line {
+    double way_s = 0, step_s = 0;
+    std::vector<double> use;  // GPUs by kind
+    path_line path;
+    bool in_parts = false;  // it is taken to do parts of micro-batches, too
+  };
+
+  void set_early();
+  bool refuted(const plan_box& box, double longest_tail_s);
+
+  double longest_tail_s();
+
+  /// By place_of(0, first, count) and class.
+  const std::vector<double>& tails_of(std::uint32_t pipelines);
+
+  double price_of(std::size_t kind) const {
+    return problem_.goal == space_goal::efficient ? 1 : problem_.kinds[kind].price_per_hour;
+  }
+  double priced(const known_line& l) const {
+    double price = 0;
+    for (std::size_t k = 0; k < gpus_.size(); ++k) price += l.use[k] * price_of(k);
+    return price;
+  }
+  std::uint32_t share(const plan_box& box) const { return microbatches_ / box.to_pipelines; }
+  /// The task of all pipelines together, in the unit of done().
+  double wanted(const plan_box& box) const {
+    return own_shares_ ? microbatches_ : box.to_pipelines;
+  }
+
+  /// The micro-batches that a line can do by the end of a box, at most.
+  /// With equal shares: pipelines, one if it does its share.
+  double done(const known_line& l, const plan_box& box) const;
+
+  bool no_plan(const plan_box& box);
+
+  /// Prices at which everything costs a little less than there are micro-batches, by the lines that
+  /// are known; false: these can do all micro-batches.
+  bool set_prices(const plan_box& box, const std::vector<double>& tails,
+                  std::vector<double>& gpu_prices, double& pipeline_price);
+
+  bool keeps(const known_line& l, const std::vector<double>& tails, double max_s) const;
+
+  /// The longest that any stage of such a pipeline may have worked before its first micro-batch
+  /// returns, if its step is no longer than that.
+  double early_s(std::size_t stages, double step_s) const {
+    return step_s * early_[std::min(stages, early_.size()) - 1];
+  }
+
+  /// Adds a line that does more than it costs for each limit that has one; false: there is none.
+  bool add_lines(const plan_box& box, const std::vector<double>& tails,
+                 const std::vector<double>& gpu_prices, double pipeline_price);
+
+  struct priced_box {
+    const plan_box& box;
+    const std::vector<double>& tails;
+    const std::vector<double>& gpu_prices;
+    double pipeline_price = 0;
+  };
+
+  /// Whether a line of this range may do more than it costs: then it is added.
+  bool doubt(const priced_box& at, std::size_t index);
+
+  /// The shortest way of a line of a range, whatever its sums.
+  double shortest_s(const priced_box& at, std::size_t index);
+
+  /// The doubt is about steps shorter than this line's: those above them and those below are looked
+  /// at apart.
+  bool doubt_in_parts(const priced_box& at, std::size_t index, known_line line);
+
+  /// The same with equal shares: a line that does its share has a way of at most so long, and by
+  /// some worth of the prices costs as much as one pipeline may.
+  bool equal_doubt(const priced_box& at, std::size_t index);
+
+  /// The smallest cost of a line at a worth of the prices.
+  double run(const priced_box& at, const step_range& range, double worth_s);
+  /// The number of stages whose cheapest line is the least certain.
+  std::uint32_t cheapest_by(const step_range& range) const;
+  known_line line_of(path_line path);
+  bool add_if_worth(const priced_box& at, const known_line& l);
+
+  /// Whether no line does more micro-batches than it costs, since none does a part of one: for each
+  /// number m of them, a line that does so many has a way of at most left - (m - 1) u, and by some
+  /// worth of prices costs m. A line that does more after all is added.
+  bool whole_numbers_refute(const priced_box& at, const step_range& range);
+
+  floor_table& floors_;
+  line_paths& paths_;
+  const space_problem& problem_;
+  std::size_t rows_index_;
+  std::uint32_t microbatches_, max_pipelines_ = 1;
+  planning_budget& budget_;
+  bool own_shares_ = true;
+  std::vector<std::uint32_t> gpus_;  // by kind
+  std::map<std::uint32_t, std::vector<double>> tails_;
+  std::vector<double> early_;  // by stages - 1: at most so many steps
+  smallest_box parts_;
+  static constexpr std::size_t max_ranges = 400;
+  std::vector<step_range> ranges_;
+  std::vector<known_line> lines_;
+  std::size_t doubtful_ = 0;
+  bool worth_more_ = false;       // the last line that was tried was added
+  std::vector<double> no_tails_;  // empty
+};
+
+}  // namespace troupe::planners

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "messages/base/reason.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
+#include "messages/domain/link_cost.hpp"
+#include "planners/cluster/idle_index.hpp"
+#include "planners/plans/fits.hpp"
+#include "planners/search/space/space_problem.hpp"
+#include "planners/search/space/space_times.hpp"
+#include "planners/search/stage_table.hpp"
+
+namespace troupe::planners {
+
+/// The search's times by the cost model's closed form: `value` is evaluate(closed) of the plan on
+/// the nodes that it would have. Stages hold 1F1B's micro-batches in flight, p - i in stage i.
+/// Plans whose pipelines are alike and in one datacenter have a value; others have none yet, since
+/// a plan has no groups of pipelines. Keeps references to the cluster and the idle GPUs.
+class cost_model_times final : public space_times {
+ public:
+  /// `idle`: the GPUs that the job may use. For simulated work alone.
+  static expected<std::unique_ptr<cost_model_times>> of(const cluster& c, const idle_index& idle,
+                                                        const job_spec& job,
+                                                        const plan_space& space);
+
+  /// The question, in the job's limits and by its objective. Classes are GPU types x degrees;
+  /// kinds are GPU types.
+  const space_problem& problem() const { return problem_; }
+  /// The plan on its GPUs; none: no memory, or no room.
+  std::optional<placed_plan> placed(const space_plan& plan) const;
+  /// The job as its stages run it: with the schedule megatron, and the plan's samples of a
+  /// micro-batch.
+  job_spec job_of(const space_plan& plan) const;
+
+  stage_floor floor_of(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
+                       std::uint32_t count, std::uint32_t behind) const override;
+  double tail_floor_s(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
+                      std::uint32_t count, std::uint32_t pipelines) const override;
+  double line_s(const space_line& line, std::uint32_t microbatches) const override;
+  space_value value(const space_plan& plan) const override;
+
+ private:
+  cost_model_times(const cluster& c, const idle_index& idle, const job_spec& job,
+                   const plan_space& space);
+
+  void add_pools();
+  void add_classes();
+  void add_rows();
+  void add_links();
+  std::uint32_t piece(std::uint32_t unit) const;
+  const stage_table& table(std::uint32_t tensor, std::uint32_t rows) const;
+  const range_costs& costs(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
+                           std::uint32_t count, std::uint32_t behind) const;
+  double hidden_s(std::uint32_t rows, std::uint32_t first) const;
+  double fastest_send_s(std::uint32_t kind, std::uint32_t tensor, double bytes) const;
+
+  /// Two nodes of a kind, if there are two, and another kind's of the same datacenter.
+  struct known_link {
+    link_cost link;
+    std::uint32_t from = 0, to = 0;  // kinds
+    bool inside = false;             // a node, which has room for two stages of `room` GPUs
+    std::uint32_t room = 0;
+  };
+
+  const cluster& c_;
+  const idle_index& idle_;
+  job_spec job_;
+  space_problem problem_;
+  std::uint32_t unit_ = 1;  // of the model's pieces: what a piece of the problem is
+  bool sends_in_steps_ = false;
+  std::vector<gpu_index> gpus_;      // by kind
+  std::vector<idle_index> idle_in_;  // by datacenter
+  std::vector<known_link> links_;
+  // By degree and rows; by rows and first piece.
+  mutable std::map<std::pair<std::uint32_t, std::uint32_t>, std::unique_ptr<stage_table>> tables_;
+  mutable std::map<std::pair<std::uint32_t, std::uint32_t>, double> hidden_;
+};
+
+}  // namespace troupe::planners

@@ -1,0 +1,132 @@
+#include "planners/search/space/space_bound.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "planners/search/space/box_refuter.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+constexpr double unbounded = plan_box::unbounded;
+
+class bound_search {
+ public:
+  bound_search(const space_problem& p, const space_times& times, planning_budget& budget)
+      : problem_{with_all_cuts(p)},
+        room_{problem_},
+        floors_{problem_, times, room_},
+        paths_{floors_},
+        budget_{budget} {
+    use_shares(true);
+  }
+
+  double run(double best) {
+    double bound = with_shares(best, 0);
+    if (problem_.space.own_shares || budget_.exhausted()) return bound;
+    // Equal shares rule out more.
+    use_shares(false);
+    return with_shares(best, bound);
+  }
+
+ private:
+  void use_shares(bool own) {
+    rows_.clear();
+    for (std::size_t r = 0; r < problem_.rows.size(); ++r)
+      rows_.emplace_back(floors_, paths_, room_, r, budget_, own);
+  }
+
+  double with_shares(double best, double low) {
+    if (problem_.goal == space_goal::fastest) return bisect(low, best, &bound_search::none_as_fast);
+    // From where on there may be plans at all: roughly.
+    fastest_s_ = 1e-6;
+    while (fastest_s_ < 1e9 && !budget_.exhausted() && none_as_fast(2 * fastest_s_))
+      fastest_s_ *= 2;
+    return bisect(low, best, &bound_search::none_as_cheap);
+  }
+
+  bool none_as_fast(double seconds) {
+    return std::ranges::all_of(rows_,
+                               [&](auto& r) { return r.refuted(seconds, unbounded, parts_); });
+  }
+  /// A plan of at most that score has, in any time, no dearer GPUs than score / time.
+  bool none_as_cheap(double score) {
+    double cheapest = unbounded;
+    for (std::uint32_t k = 0; k < problem_.kinds.size(); ++k) {
+      const bool is_priced = problem_.goal == space_goal::cheapest;
+      if (room_.gpus(k) > 0)
+        cheapest = std::min(cheapest, is_priced ? problem_.kinds[k].price_per_hour / 3600 : 1.0);
+    }
+    // One GPU of the cheapest kind, at least, all the time.
+    const double last =
+        std::min(problem_.max_s.value_or(unbounded), cheapest > 0 ? score / cheapest : unbounded);
+    if (!(last < unbounded) || !(fastest_s_ > 0)) return false;
+    for (double from = fastest_s_; from < last;) {
+      const double to = std::min(last, (1 + 5 * parts_.tail) * from);
+      const double per_s = score / from;
+      const double price = problem_.goal == space_goal::cheapest ? per_s * 3600 : per_s;
+      if (!std::ranges::all_of(rows_, [&](auto& r) { return r.refuted(to, price, parts_); }))
+        return false;
+      from = to;
+    }
+    return true;
+  }
+
+  /// The largest value, at most `best`, that could be refuted: first with few boxes, then with more
+  /// of them.
+  double bisect(double low, double best, bool (bound_search::*refuted)(double)) {
+    if (!(best < unbounded)) {
+      // No plan is known: as large as it can be shown to be.
+      best = 1e-3;
+      while (best < 1e9 && !budget_.exhausted() && (this->*refuted)(best)) low = best, best *= 2;
+    }
+    for (const auto& parts : {smallest_box{0.04, 2}, {0.01, 1.25}, {0.004, 1.1}}) {
+      parts_ = parts;
+      double high = best;
+      for (int i = 0; i < 8 && !budget_.exhausted() && high - low > 0.004 * best; ++i) {
+        // Bounds are mostly near the best plan: there first.
+        const double middle = i == 0 && low < 0.75 * high ? 0.75 * high : (low + high) / 2;
+        ((this->*refuted)(middle) ? low : high) = middle;
+      }
+    }
+    return low;
+  }
+
+  static space_problem with_all_cuts(space_problem p) {
+    p.grain = 1;
+    return p;
+  }
+
+  const space_problem problem_;
+  space_room room_;
+  floor_table floors_;
+  line_paths paths_;
+  planning_budget& budget_;
+  std::vector<box_refuter> rows_;
+  smallest_box parts_;
+  double fastest_s_ = 0;
+};
+
+}  // namespace
+
+double score_bound(const space_problem& p, const space_times& times, double best,
+                   planning_budget& budget) {
+  if (p.space.several_datacenters) return bound_search{p, times, budget}.run(best);
+  // Each datacenter alone; floors are of all, so that those with equal GPUs have equal bounds.
+  double bound = best;
+  std::vector<std::vector<space_pool>> known;
+  for (std::uint32_t d = 0; d < p.datacenters; ++d) {
+    auto one = p;
+    std::erase_if(one.pools, [&](const space_pool& pool) { return pool.datacenter != d; });
+    auto alike = one.pools;
+    for (auto& pool : alike) pool.datacenter = 0;
+    if (alike.empty() || std::ranges::find(known, alike) != known.end()) continue;
+    known.push_back(std::move(alike));
+    bound = std::min(bound, bound_search{one, times, budget}.run(best));
+  }
+  return bound;
+}
+
+}  // namespace troupe::planners

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "planners/search/space/space_problem.hpp"
+
+namespace troupe::planners {
+
+/// A pipeline by itself: its cut and its GPUs, for micro-batches of so many samples.
+struct space_line {
+  std::uint32_t rows = 1;
+  std::vector<std::uint32_t> firsts;
+  std::vector<space_seat> seats;
+};
+
+/// Where the search takes its times from: the product's are those of the cost model
+/// (cost_model_times.hpp), tests have others, so that the quality of the search and that of the
+/// estimate are tested apart. `value` decides; the others have to agree with it as they say.
+/// Infinite: it cannot be, for want of memory. All are pure.
+class space_times {
+ public:
+  virtual ~space_times() = default;
+
+  /// A stage's part of its line at least, wherever it is and whatever its neighbours are: of the
+  /// way of one micro-batch through the pipeline and back, and to what every further one takes. Of
+  /// the latter it may have done `early_s` before the first micro-batch returns.
+  struct stage_floor {
+    double way_s = 0, step_s = 0, early_s = 0;
+  };
+  /// The floor of `count` pieces from `first` on; it is the first stage if that is 0, and the last
+  /// one if `behind` is 0.
+  virtual stage_floor floor_of(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
+                               std::uint32_t count, std::uint32_t behind) const = 0;
+  /// Seconds that the end of an iteration of `pipelines` pipelines or more takes at least, sums and
+  /// updates, if one of them has such a stage.
+  virtual double tail_floor_s(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
+                              std::uint32_t count, std::uint32_t pipelines) const = 0;
+  /// A line's iteration of so many micro-batches without sums; grows with them. No plan with such a
+  /// pipeline is faster, and for each of its stages the line takes no less than the sum of all
+  /// stages' ways and (microbatches - 1) of its steps, less what it may do early.
+  virtual double line_s(const space_line& line, std::uint32_t microbatches) const = 0;
+  virtual space_value value(const space_plan& plan) const = 0;
+};
+
+}  // namespace troupe::planners
