@@ -21,7 +21,7 @@
 namespace troupe::bench {
 
 namespace fs = std::filesystem;
-using step = gpu::operation::kind;
+namespace step = gpu::operations;
 
 std::vector<size> sizes_of(const options& o) {
   std::vector<size> all{{"124M", 768, 12, 12, 16, {4, 8, 16, 32}},
@@ -70,12 +70,13 @@ expected<trained> train(gpu::stage_device& d, const std::vector<payload>& batch,
   const auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i < steps; ++i) {
     now.room.acquire();
-    d.submit({.what = step::forward, .keep = true, .in = batch}, [&now, completed](const auto& r) {
-      completed(r);
-      if (r) now.loss = r->loss;
-    });
-    d.submit({.what = step::backward}, completed);
-    d.submit({.what = step::update}, [&now, completed](const auto& r) {
+    d.submit({step::forward{.keep = true, .input = batch[0], .targets = batch[1]}},
+             [&now, completed](expected<gpu::outcome> r) {
+               completed(r);
+               if (r) now.loss = r->of<step::forward>().loss;
+             });
+    d.submit({step::backward{}}, completed);
+    d.submit({step::update{}}, [&now, completed](const auto& r) {
       completed(r);
       const bool last = --now.left == 0;
       now.room.release();

@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using step = gpu::operation::kind;
+namespace step = gpu::operations;
 
 // Small and slow enough for rounding to stay small: trainings that learn faster part by several per
 // cent within 50 steps, though both are right.
@@ -76,7 +76,7 @@ json losses_of(expected<std::unique_ptr<gpu::stage_device>> d, const batches& al
   const std::vector<payload> nothing;
   if (!checkpoint.empty()) {
     std::promise<std::string> saved;
-    (*d)->submit({.what = step::save, .path = checkpoint.string()},
+    (*d)->submit({step::save{checkpoint.string()}},
                  [&](const auto& r) { saved.set_value(r ? "" : r.error().text); });
     if (const auto why = saved.get_future().get(); !why.empty()) return {{"why", why}};
   }

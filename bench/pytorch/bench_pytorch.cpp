@@ -35,7 +35,7 @@ namespace troupe::bench {
 namespace {
 
 using gpu::operation;
-using kind = operation::kind;
+namespace kind = gpu::operations;
 
 const std::string folder = TROUPE_SOURCE "/bench/pytorch/";
 const std::string python = "/usr/bin/python3";
@@ -127,9 +127,10 @@ class worker_loop {
   step_time step() {
     const double wall = clock_s(CLOCK_MONOTONIC), cpu = used_s();
     auto& d = *stage_.device;
-    done(d, {.what = kind::forward, .keep = true, .in = {activation_}, .iteration = iteration_});
-    done(d, {.what = kind::backward, .in = {gradient_}, .iteration = iteration_});
-    done(d, {.what = kind::update, .iteration = iteration_++});
+    done(d, {.what = kind::forward{.keep = true, .input = activation_},
+             .program = {.iteration = iteration_}});
+    done(d, {.what = kind::backward{.gradient = gradient_}, .program = {.iteration = iteration_}});
+    done(d, {.what = kind::update{}, .program = {.iteration = iteration_++}});
     return {(clock_s(CLOCK_MONOTONIC) - wall) * 1e3, (used_s() - cpu) * 1e3};
   }
   int pid() const { return pid_; }

@@ -18,7 +18,7 @@ namespace {
 
 using gpu::operation;
 using gpu::outcome;
-using step = operation::kind;
+namespace step = gpu::operations;
 
 outcome must(expected<outcome> r) {
   if (r) return std::move(*r);
@@ -64,14 +64,14 @@ pipeline::pipeline(const model& m, std::uint32_t rows, const std::vector<std::ui
 /// operations.
 struct pipeline::running {
   struct stage {
-    std::vector<std::pair<step, std::uint32_t>> order;
+    std::vector<std::pair<bool, std::uint32_t>> order;  // forward? micro-batch
     std::size_t next = 0;
     bool busy = false;
     std::vector<std::optional<payload>> activations, gradients;  // that came, by micro-batch
   };
   struct event {
     std::size_t stage = 0;
-    step what = step::forward;
+    bool forward = true;
     std::uint32_t microbatch = 0;
     outcome result;
   };
@@ -90,10 +90,10 @@ struct pipeline::running {
       s.activations.resize(microbatches);
       s.gradients.resize(microbatches);
       const auto ahead = std::min(microbatches, count - i - 1);
-      for (std::uint32_t f = 0; f < ahead; ++f) s.order.emplace_back(step::forward, f);
+      for (std::uint32_t f = 0; f < ahead; ++f) s.order.emplace_back(true, f);
       for (std::uint32_t f = ahead; f < microbatches + ahead; ++f) {
-        if (f < microbatches) s.order.emplace_back(step::forward, f);
-        s.order.emplace_back(step::backward, f - ahead);
+        if (f < microbatches) s.order.emplace_back(true, f);
+        s.order.emplace_back(false, f - ahead);
       }
     }
   }
@@ -101,22 +101,23 @@ struct pipeline::running {
   bool hand_out(std::size_t i) {
     auto& s = stages[i];
     if (s.busy || s.next == s.order.size()) return false;
-    const auto [what, m] = s.order[s.next];
-    operation o{.what = what, .microbatch = m, .keep = true};
-    if (what == step::forward) {
-      if (!p.specs_[i].has_embedding && !s.activations[m]) return false;
-      o.in.push_back(p.specs_[i].has_embedding ? p.tokens_ : *s.activations[m]);
+    const auto [forward, m] = s.order[s.next];
+    const bool first = p.specs_[i].has_embedding, last = p.specs_[i].has_head;
+    operation o;
+    if (forward) {
+      if (!first && !s.activations[m]) return false;
+      o.what = step::forward{m, true, first ? p.tokens_ : *s.activations[m],
+                             last ? p.targets_ : payload{}};
       s.activations[m].reset();
-      if (p.specs_[i].has_head) o.in.push_back(p.targets_);
-    } else if (!p.specs_[i].has_head) {
-      if (!s.gradients[m]) return false;
-      o.in.push_back(*std::exchange(s.gradients[m], std::nullopt));
+    } else {
+      if (!last && !s.gradients[m]) return false;
+      o.what = step::backward{m, last ? payload{} : *std::exchange(s.gradients[m], std::nullopt)};
     }
     s.busy = true;
     ++s.next;
-    p.stages_[i]->submit(std::move(o), [this, i, what = what, m = m](expected<outcome> r) {
+    p.stages_[i]->submit(std::move(o), [this, i, forward = forward, m = m](expected<outcome> r) {
       const std::lock_guard lock{guard};
-      events.push_back({i, what, m, must(std::move(r))});
+      events.push_back({i, forward, m, must(std::move(r))});
       wake.notify_one();
     });
     return true;
@@ -125,11 +126,10 @@ struct pipeline::running {
   void take(event e) {
     stages[e.stage].busy = false;
     time.busy_s[e.stage] += e.result.end_s - e.result.begin_s;
-    if (e.result.out.empty()) return;
-    if (e.what == step::forward)
-      stages[e.stage + 1].activations[e.microbatch] = e.result.out[0];
-    else
-      stages[e.stage - 1].gradients[e.microbatch] = e.result.out[0];
+    if (e.forward && e.stage + 1 < stages.size())
+      stages[e.stage + 1].activations[e.microbatch] = e.result.of<step::forward>().activation;
+    if (!e.forward && e.stage > 0)
+      stages[e.stage - 1].gradients[e.microbatch] = e.result.of<step::backward>().gradient;
   }
 
   void all() {
@@ -166,14 +166,15 @@ void pipeline::update(std::uint32_t microbatches, iteration_time& t) {
   std::vector<outcome> sums;
   payload tied;
   if (stages_.size() > 1) {
-    sums = all([](std::size_t) { return operation{.what = step::gradients}; });
-    tied = sum_of(sums.front().out[1], sums.back().out[1]);
+    sums = all([](std::size_t) { return operation{step::gradients{}}; });
+    tied = sum_of(sums.front().of<step::gradients>().tied, sums.back().of<step::gradients>().tied);
   }
   all([&](std::size_t i) {
-    operation o{.what = step::update, .scale = 1.0 / microbatches};
+    step::update u{.scale = 1.0 / microbatches};
     if (!sums.empty())
-      o.in = {sums[i].out[0], specs_[i].has_embedding || specs_[i].has_head ? tied : payload{}};
-    return o;
+      u.sums = {sums[i].of<step::gradients>().own,
+                specs_[i].has_embedding || specs_[i].has_head ? tied : payload{}};
+    return operation{u};
   });
 }
 

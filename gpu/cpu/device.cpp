@@ -37,155 +37,129 @@ namespace cpu {
 
 device::device(const stage_spec& s, std::shared_ptr<thread_communicator> tensor_group,
                std::shared_ptr<device_thread> thread)
-    : spec_{s},
-      maths_{s, std::move(tensor_group)},
-      queue_{[this](const operation& o, const done& completed) { time(o, completed); },
-             prepare_thread, std::move(thread)} {}
+    : spec_{s}, maths_{s, std::move(tensor_group)}, queue_{prepare_thread, std::move(thread)} {}
 
 void device::submit(operation o, done d) {
-  queue_.submit(std::move(o), std::move(d));
+  queue_.submit(
+      std::move(o), std::move(d),
+      [this](const auto& what, const operation&, done completed) { time(what, completed); });
 }
 
-// The end includes the sleep of an emulated slower device, so measured durations are those of the
-// machine that is emulated.
-void device::time(const operation& o, const done& completed) {
+void device::submit_values(done d) {
+  queue_.submit([this](const done& completed) { time(operations::values{}, completed); },
+                std::move(d));
+}
+
+// Order and payloads are checked before anything changes: a refused operation leaves the device as
+// it was. The end includes the sleep of an emulated slower device, so measured durations are those
+// of the machine that is emulated.
+template <class What>
+void device::time(const What& o, const done& completed) {
   const auto begin = now_s(), worked = thread_cpu_s();
-  auto result = run_all_the_same(o);
+  auto ok = progress_.check(o);
+  if (ok) ok = check_payloads(spec_, o, false);
+  result made = ok ? result{} : refuse(ok.error());
+  try {
+    if (ok) made = perform(o);
+  } catch (const std::runtime_error& e) {  // other members of the tensor group have failed
+    made = refuse(reason::kind::unavailable, e.what());
+  }
   if (spec_.emulate_speed < 1) {
     // By CPU time: waiting for a processor is not part of a slower machine's work.
     const double lasts_s = (thread_cpu_s() - worked) / spec_.emulate_speed;
     std::this_thread::sleep_for(std::chrono::duration<double>{begin + lasts_s - now_s()});
   }
-  if (result) {
-    result->begin_s = begin;
-    result->end_s = now_s();
-  }
-  completed(std::move(result));
+  completed(made ? expected<outcome>{{std::move(*made), begin, now_s()}} : refuse(made.error()));
 }
 
-expected<outcome> device::run_all_the_same(const operation& o) {
-  try {
-    return run(o);
-  } catch (const std::runtime_error& e) {  // other members of the tensor group have failed
-    return refuse(reason::kind::unavailable, e.what());
-  }
-}
-
-// Order and payloads are checked before anything changes: a refused operation leaves the device as
-// it was. Results are copies, since the weights and sums change while a message is on its way.
-expected<outcome> device::run(const operation& o) {
-  using kind = operation::kind;
-  if (auto ok = progress_.check(o); !ok) return refuse(ok.error());
-  if (auto ok = check_payloads(spec_, o); !ok) return refuse(ok.error());
-  switch (o.what) {
-    case kind::forward:
-      return forward(o);
-    case kind::recompute:
-      return recompute(o);
-    case kind::backward:
-      return backward(o);
-    case kind::gradients: {
-      const auto sums = maths_.memory().take<float>(maths_.own() + maths_.tied());
-      maths_.copy_gradients(sums.get());
-      return both(sums);
-    }
-    case kind::update:
-      return update(o);
-    case kind::save:
-      return save(o);
-    case kind::load:
-      return load(o);
-    case kind::weights: {
-      const auto w = maths_.weights();
-      const auto copy = maths_.memory().take<float>(w.size());
-      std::copy(w.begin(), w.end(), copy.get());
-      return both(copy);
-    }
-    case kind::values: {
-      outcome out;
-      for (const auto from : {maths_.weights(), maths_.first_moments(), maths_.second_moments()}) {
-        const auto copy = maths_.memory().take<float>(from.size());
-        std::copy(from.begin(), from.end(), copy.get());
-        out.out.push_back(as_payload(copy, from.size()));
-      }
-      out.steps = maths_.steps;
-      return out;
-    }
-    case kind::make_communicator_id:
-    case kind::join_communicator:
-    case kind::sum:
-      return refuse(reason::kind::unavailable,
-                    "the CPU device has no collectives; use host all-reduce");
-    case kind::norms:
-      break;
-  }
-  return refuse(reason::kind::invalid, "unsupported operation");
-}
-
-std::uint64_t device::activation_bytes() const {
-  return tokens_of(spec_) * spec_.model.hidden * sizeof(float);
+template <class Collective>
+device::result device::perform(const Collective&) {
+  static_assert(operations::is_collective<Collective>);
+  return refuse(reason::kind::unavailable,
+                "the CPU device has no collectives; use host all-reduce");
 }
 
 // A stage takes tokens or an activation, and with a head also the targets.
-stage_input<float> device::input_of(const operation& o) {
+stage_input<float> device::input_of(const operations::forward& o) {
   stage_input<float> in;
   if (spec_.has_embedding)
-    in.tokens = values_of<std::uint32_t>(o.in[0], maths_.memory());
+    in.tokens = values_of<std::uint32_t>(o.input, maths_.memory());
   else
-    in.activation = values_of<float>(o.in[0], maths_.memory());
-  if (spec_.has_head) in.targets = values_of<std::uint32_t>(o.in[1], maths_.memory());
+    in.activation = values_of<float>(o.input, maths_.memory());
+  if (spec_.has_head) in.targets = values_of<std::uint32_t>(o.targets, maths_.memory());
   return in;
 }
 
 // The input is always held until backward; the activations only if the schedule keeps them,
 // otherwise recompute makes them again from the input.
-outcome device::forward(const operation& o) {
+device::result device::perform(const operations::forward& o) {
   auto& m = held_[o.microbatch];
   m.in = input_of(o);
   progress_.went_forward(o.microbatch, o.keep);
   const auto made = maths_.forward(m.in, o.keep ? &m.kept : nullptr);
-  outcome out;
+  operations::forward::result out;
   out.loss = made.loss;
-  if (made.activation) out.out = {as_payload(made.activation, activation_bytes() / sizeof(float))};
+  if (made.activation)
+    out.activation = as_payload(made.activation, tokens_of(spec_) * spec_.model.hidden);
   return out;
 }
 
-outcome device::recompute(const operation& o) {
+device::result device::perform(const operations::recompute& o) {
   auto& m = held_.at(o.microbatch);
-  outcome out;
-  if (!progress_.kept(o.microbatch)) out.loss = maths_.forward(m.in, &m.kept).loss;
+  if (!progress_.kept(o.microbatch)) maths_.forward(m.in, &m.kept);
   progress_.went_forward(o.microbatch, true);
-  return out;
+  return {};
 }
 
-outcome device::backward(const operation& o) {
+device::result device::perform(const operations::backward& o) {
   buffer<const float> gradient;
-  if (!spec_.has_head) gradient = values_of<float>(o.in[0], maths_.memory());
+  if (!spec_.has_head) gradient = values_of<float>(o.gradient, maths_.memory());
   const auto found = held_.find(o.microbatch);
   const auto& m = found->second;
   const auto made = maths_.backward(m.in, m.kept, gradient.get());
   held_.erase(found);
   progress_.forget(o.microbatch);
-  outcome out;
-  if (made) out.out = {as_payload(made, activation_bytes() / sizeof(float))};
+  operations::backward::result out;
+  if (made) out.gradient = as_payload(made, tokens_of(spec_) * spec_.model.hidden);
   return out;
 }
 
-outcome device::update(const operation& o) {
-  if (!o.in.empty())
-    maths_.replace_gradients(values_of<float>(o.in[0], maths_.memory()).get(),
-                             values_of<float>(o.in[1], maths_.memory()).get());
-  outcome out;
-  out.squared_norm = maths_.update(o.scale);
-  return out;
+device::result device::perform(const operations::gradients&) {
+  const auto sums = maths_.memory().take<float>(maths_.own() + maths_.tied());
+  maths_.copy_gradients(sums.get());
+  return both(sums);
+}
+
+device::result device::perform(const operations::update& o) {
+  if (!o.sums.empty())
+    maths_.replace_gradients(values_of<float>(o.sums.own, maths_.memory()).get(),
+                             values_of<float>(o.sums.tied, maths_.memory()).get());
+  return operations::update::result{maths_.update(o.scale)};
+}
+
+device::result device::perform(const operations::weights&) {
+  return both(copy_of(maths_.weights()));
+}
+
+device::result device::perform(const operations::values&) {
+  const auto all = [this](std::span<const float> from) {
+    return as_payload(copy_of(from), from.size());
+  };
+  return operations::values::result{all(maths_.weights()), all(maths_.first_moments()),
+                                    all(maths_.second_moments()), maths_.steps};
+}
+
+// The weights and sums change while a message is on its way.
+buffer<float> device::copy_of(std::span<const float> values) {
+  const auto copy = maths_.memory().take<float>(values.size());
+  std::copy(values.begin(), values.end(), copy.get());
+  return copy;
 }
 
 // Two payloads of one array, which both keep alive; nothing is copied.
-outcome device::both(const buffer<float>& values) const {
-  outcome out;
+own_and_tied device::both(const buffer<float>& values) const {
   const buffer<float> tied{values, values.get() + maths_.own()};
-  out.out = {as_payload(values, maths_.own()), as_payload(tied, maths_.tied())};
-  return out;
+  return {as_payload(values, maths_.own()), as_payload(tied, maths_.tied())};
 }
 
 stage_values device::values() {
@@ -193,20 +167,20 @@ stage_values device::values() {
           maths_.second_moments()};
 }
 
-expected<outcome> device::save(const operation& o) {
+device::result device::perform(const operations::save& o) {
   if (auto ok = save_values(o.path, spec_, maths_.steps, values()); !ok) return refuse(ok.error());
-  return outcome{};
+  return {};
 }
 
 // Micro-batches in flight and partial gradients belong to weights that are gone.
-expected<outcome> device::load(const operation& o) {
+device::result device::perform(const operations::load& o) {
   const auto steps = load_values(o.path, spec_, values());
   if (!steps) return refuse(steps.error());
   maths_.steps = *steps;
   held_.clear();
   progress_.clear();
   maths_.clear_gradients();
-  return outcome{};
+  return {};
 }
 
 }  // namespace cpu

@@ -10,12 +10,13 @@
 namespace troupe::gpu::cpu {
 
 /// One stage on its own thread.
-class device final : public stage_device {
+class device final : public member_device {
  public:
   explicit device(const stage_spec& s, std::shared_ptr<thread_communicator> tensor_group = nullptr,
                   std::shared_ptr<device_thread> thread = nullptr);
 
   void submit(operation o, done d) override;
+  void submit_values(done d) override;
 
  private:
   struct microbatch {
@@ -23,19 +24,26 @@ class device final : public stage_device {
     stage_memory<float> kept;
   };
 
-  void time(const operation& o, const done& completed);
-  expected<outcome> run_all_the_same(const operation& o);
-  expected<outcome> run(const operation& o);
-  outcome forward(const operation& o);
-  outcome recompute(const operation& o);
-  outcome backward(const operation& o);
-  outcome update(const operation& o);
-  expected<outcome> save(const operation& o);
-  expected<outcome> load(const operation& o);
-  outcome both(const buffer<float>& values) const;
-  stage_input<float> input_of(const operation& o);
+  template <class What>
+  void time(const What& o, const done& completed);
+
+  using result = expected<decltype(outcome::what)>;
+  result perform(const operations::forward& o);
+  result perform(const operations::recompute& o);
+  result perform(const operations::backward& o);
+  result perform(const operations::gradients&);
+  result perform(const operations::update& o);
+  result perform(const operations::save& o);
+  result perform(const operations::load& o);
+  result perform(const operations::weights&);
+  result perform(const operations::values&);
+  template <class Collective>
+  result perform(const Collective&);
+
+  buffer<float> copy_of(std::span<const float> values);
+  own_and_tied both(const buffer<float>& values) const;
+  stage_input<float> input_of(const operations::forward& o);
   stage_values values();
-  std::uint64_t activation_bytes() const;
 
   stage_spec spec_;
   stage_maths<float> maths_;

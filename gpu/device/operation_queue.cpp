@@ -16,16 +16,15 @@ namespace troupe::gpu {
 struct operation_queue::state {
   void run_next();
 
-  std::function<void(const operation&, done)> run;
   std::function<void()> prepare;
   std::mutex guard;
   std::condition_variable ended;
-  std::deque<std::pair<operation, done>> waiting;
+  std::deque<std::pair<execution, done>> waiting;
   bool prepared = false, running = false, closing = false;
 };
 
 void operation_queue::state::run_next() {
-  std::pair<operation, done> next;
+  std::pair<execution, done> next;
   {
     std::lock_guard lock{guard};
     if (closing || waiting.empty()) return;
@@ -41,7 +40,7 @@ void operation_queue::state::run_next() {
   };
   try {
     if (!std::exchange(prepared, true)) prepare();
-    run(next.first, answer);
+    next.first(answer);
   } catch (const std::bad_alloc&) {
     answer(refuse(reason::kind::out_of_memory, "the host has too little memory for the operation"));
   } catch (const std::exception& e) {
@@ -53,28 +52,26 @@ void operation_queue::state::run_next() {
   ended.notify_all();
 }
 
-operation_queue::operation_queue(std::function<void(const operation&, done)> run,
-                                 std::function<void()> prepare,
+operation_queue::operation_queue(std::function<void()> prepare,
                                  std::shared_ptr<device_thread> thread)
     : state_{std::make_shared<state>()},
       thread_{thread ? std::move(thread) : std::make_shared<device_thread>()} {
-  state_->run = std::move(run);
   state_->prepare = std::move(prepare);
 }
 
 // Each submitted operation is answered exactly once, also those that never started.
 operation_queue::~operation_queue() {
   join();
-  for (auto& [o, d] : std::exchange(state_->waiting, {}))
+  for (auto& [e, d] : std::exchange(state_->waiting, {}))
     d(refuse(reason::kind::unavailable, "the device was closed before this operation started"));
 }
 
 // The closure holds the state and not the queue, which may be destroyed before its turn comes.
-void operation_queue::submit(operation o, done d) {
+void operation_queue::submit(execution e, done d) {
   if (!d) d = [](const expected<outcome>&) {};
   {
     std::lock_guard lock{state_->guard};
-    state_->waiting.emplace_back(std::move(o), std::move(d));
+    state_->waiting.emplace_back(std::move(e), std::move(d));
   }
   thread_->submit([s = state_] { s->run_next(); });
 }

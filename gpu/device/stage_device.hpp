@@ -3,14 +3,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
-#include <string>
 #include <vector>
 
+#include "gpu/device/operation.hpp"
 #include "messages/base/reason.hpp"
-#include "messages/domain/layer_file.hpp"
 #include "messages/domain/model.hpp"
-#include "messages/wire/frame.hpp"
 
 // The device interface: one pipeline stage of a transformer on one device. Every backend executes
 // the same operations in submission order; the CPU is the reference.
@@ -45,61 +42,7 @@ struct stage_spec {
   double learning_rate = 3e-4, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
 };
 
-/// An operation for a device. Tensors are rows x sequence x hidden 32-bit floats, token lists rows
-/// x sequence 32-bit integers, both as bytes that are never copied.
-struct operation {
-  enum class kind : std::uint8_t {
-    forward,    // in: {tokens or activation[, targets]}; out: {activation}, last stage {}; loss
-    recompute,  // restores everything that backward needs; no effect if it was kept
-    backward,   // in: {gradient of the activation}, last stage {}; out: {gradient of the input}
-    gradients,  // out: {own, tied}: the sums over all micro-batches since the last update
-    update,     // in: {own, tied}, or {} for the device's own sums; AdamW with scale x gradients
-    // All-reduce by devices with their peers in other pipelines (rank, size):
-    make_communicator_id,  // creates a group: rank 0 returns out: {group id}, others {}
-    join_communicator,     // in: {group id}; joins the group, waiting for all members
-    sum,  // in: {} or {tied, to be added first}; own gradients become the sums over all members, in
-          // the first stage the tied ones, too. out: {tied} if another stage has the rest
-    save,     // path: a directory; writes the stage's file of the checkpoint
-    load,     // path: a directory with a checkpoint of any number of stages
-    weights,  // out: {own, tied}: for tests
-    values,   // out: {weights, first moments, second moments}, each own and then tied; steps
-    norms     // in: as of update. Of programs alone (gpu/worker): each layer's squared norm
-  };
-  kind what = kind::forward;
-  std::uint32_t microbatch = 0;
-  bool keep = false;  // forward: keep the activations, since no recompute will follow
-  // backward: the last one before the sum. A device may start its all-reduce during it, and then
-  // rejects operations on gradients until the sum was requested. Peers need not do the same.
-  bool last_backward = false;
-  std::vector<payload> in{};
-  bool timed = false;                // forward, recompute, backward, update: measure compute_s
-  double scale = 1;                  // update: of the gradients (1 / number of micro-batches)
-  std::uint32_t rank = 0, size = 1;  // make_communicator_id, join_communicator
-  std::string path{};
-  // For programs (gpu/worker) alone.
-  std::uint64_t iteration = 0;  // completed before; a program's data and masks depend on it
-  bool evaluate = false;        // forward: on held-out data, and nothing is kept or changed
-  // update: of all stages' gradients, not scaled, for clipping by their norm.
-  std::optional<double> squared_norm{};
-};
-
-/// Result of an operation.
-struct outcome {
-  std::vector<payload> out;
-  double loss = 0;                // forward on the last stage: mean over the micro-batch's tokens
-  std::uint64_t steps = 0;        // values: updates done
-  double squared_norm = 0;        // update: of the scaled gradients, each parameter counted once
-  double begin_s = 0, end_s = 0;  // on the device's own clock
-  // The time of a timed operation's kernels, without copies from and to the host.
-  double compute_s = 0;  // 0: the device cannot measure it
-  // From programs (gpu/worker) alone.
-  std::vector<double> norms{};      // norms: squared, not scaled; one for each layer
-  std::vector<named_value> more{};  // forward on the last stage
-  std::uint64_t peak_bytes = 0;     // the largest use of memory so far
-  bool skipped = false;             // update: the norm is not finite, so nothing was changed
-};
-
-/// After `sum`, update's payloads may be empty, meaning the device's own gradients. A device
+/// After `sum`, each of update's sums may be empty, meaning the device's own. A device
 /// without collectives rejects `make_communicator_id`, and hosts all-reduce instead.
 ///
 /// A model with a tied head has its token embedding in the first and in the last stage; each
@@ -115,6 +58,18 @@ class stage_device {
   /// Never blocks. Operations are executed in this order, one at a time. `d` is called once for
   /// each, on a thread of the device; it must only post a message.
   virtual void submit(operation o, done d) = 0;
+};
+
+/// A device that can share a stage with others (gpu/tensor_parallel): its values can be read.
+class member_device : public stage_device {
+ public:
+  virtual void submit_values(done d) = 0;
+};
+
+/// A program's device. Updates of some need a norm, to which all stages contribute.
+class program_device : public stage_device {
+ public:
+  virtual void submit_norms(operations::norms n, done d) = 0;
 };
 
 /// Sizes of a stage, for planning and for sending gradients.

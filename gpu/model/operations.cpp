@@ -9,8 +9,6 @@ namespace troupe::gpu {
 
 namespace {
 
-using kind = operation::kind;
-
 std::uint64_t activation_bytes(const stage_spec& s) {
   return tokens_of(s) * s.model.hidden * sizeof(float);
 }
@@ -32,31 +30,53 @@ expected<void> check_tokens(const stage_spec& s, const payload& p) {
   return {};
 }
 
-expected<void> check_forward(const stage_spec& s, const operation& o) {
-  const std::size_t wanted = s.has_head ? 2 : 1;
-  if (o.in.size() != wanted)
-    return refuse(reason::kind::invalid, "forward on this stage takes {} payloads, got {}", wanted,
-                  o.in.size());
-  if (s.has_embedding) {
-    if (auto ok = check_tokens(s, o.in[0]); !ok) return ok;
-  } else if (o.in[0].bytes().size() != activation_bytes(s)) {
-    return refuse(reason::kind::invalid, "an activation has {} bytes; got {}", activation_bytes(s),
-                  o.in[0].bytes().size());
-  }
-  return s.has_head ? check_tokens(s, o.in[1]) : expected<void>{};
+}  // namespace
+
+// A schedule's error is found here, before a device would use memory of another micro-batch.
+expected<void> microbatch_progress::check(const operations::forward& o) const {
+  if (!kept_.contains(o.microbatch)) return {};
+  return refuse(reason::kind::invalid, "micro-batch {} has already run forward", o.microbatch);
 }
 
-expected<void> check_backward(const stage_spec& s, const operation& o) {
-  if (s.has_head || (o.in.size() == 1 && o.in[0].bytes().size() == activation_bytes(s))) return {};
+expected<void> microbatch_progress::check(const operations::recompute& o) const {
+  if (kept_.contains(o.microbatch)) return {};
+  return refuse(reason::kind::invalid, "micro-batch {} has not run forward yet", o.microbatch);
+}
+
+expected<void> microbatch_progress::check(const operations::backward& o) const {
+  const auto found = kept_.find(o.microbatch);
+  if (found != kept_.end() && found->second) return {};
+  return refuse(
+      reason::kind::invalid,
+      "micro-batch {}: activations not available; run forward with keep or recompute first",
+      o.microbatch);
+}
+
+expected<void> check_payloads(const stage_spec& s, const operations::forward& o, bool) {
+  const int wanted = s.has_head ? 2 : 1, given = !o.input.empty() + !o.targets.empty();
+  if (given != wanted)
+    return refuse(reason::kind::invalid, "forward on this stage takes {} payloads, got {}", wanted,
+                  given);
+  if (s.has_embedding) {
+    if (auto ok = check_tokens(s, o.input); !ok) return ok;
+  } else if (o.input.bytes().size() != activation_bytes(s)) {
+    return refuse(reason::kind::invalid, "an activation has {} bytes; got {}", activation_bytes(s),
+                  o.input.bytes().size());
+  }
+  return s.has_head ? check_tokens(s, o.targets) : expected<void>{};
+}
+
+expected<void> check_payloads(const stage_spec& s, const operations::backward& o, bool) {
+  if (s.has_head || o.gradient.bytes().size() == activation_bytes(s)) return {};
   return refuse(reason::kind::invalid, "backward takes one payload, a gradient of {} bytes",
                 activation_bytes(s));
 }
 
 // A tied embedding that is split over two stages has half of its gradient on each: an update with
 // only one half would let the two copies diverge.
-expected<void> check_update(const stage_spec& s, const operation& o, bool summed) {
+expected<void> check_payloads(const stage_spec& s, const operations::update& o, bool summed) {
   const auto size = size_of(s);
-  if (o.in.empty()) {
+  if (o.sums.empty()) {
     // After the all-reduce the first stage has the whole sum.
     if (size.tied_parameters > 0 && !(s.has_embedding && (s.has_head || summed)))
       return refuse(
@@ -67,8 +87,7 @@ expected<void> check_update(const stage_spec& s, const operation& o, bool summed
   const auto fits = [&](const payload& p, std::uint64_t parameters) {
     return p.bytes().size() == parameters * sizeof(float) || (summed && p.bytes().empty());
   };
-  if (o.in.size() != 2 || !fits(o.in[0], size.own_parameters) ||
-      !fits(o.in[1], size.tied_parameters))
+  if (!fits(o.sums.own, size.own_parameters) || !fits(o.sums.tied, size.tied_parameters))
     return refuse(reason::kind::invalid,
                   "update takes no payload, or gradients of {} own and {} tied parameters",
                   size.own_parameters, size.tied_parameters);
@@ -76,41 +95,13 @@ expected<void> check_update(const stage_spec& s, const operation& o, bool summed
 }
 
 // Only the first stage sums the tied matrix, so only it takes another stage's part.
-expected<void> check_sum(const stage_spec& s, const operation& o) {
+expected<void> check_payloads(const stage_spec& s, const operations::sum& o, bool) {
   const auto tied = size_of(s).tied_parameters;
-  if (o.in.empty() ||
-      (o.in.size() == 1 && s.has_embedding && o.in[0].bytes().size() == tied * sizeof(float)))
-    return {};
+  if (!o.tied || (s.has_embedding && o.tied->bytes().size() == tied * sizeof(float))) return {};
   return refuse(
       reason::kind::invalid,
       "sum takes no payload, or on the first stage another stage's gradients of {} tied parameters",
       tied);
-}
-
-}  // namespace
-
-// A schedule's error is found here, before a device would use memory of another micro-batch.
-expected<void> microbatch_progress::check(const operation& o) const {
-  const auto found = kept_.find(o.microbatch);
-  const bool held = found != kept_.end();
-  if (o.what == kind::forward && held)
-    return refuse(reason::kind::invalid, "micro-batch {} has already run forward", o.microbatch);
-  if (o.what == kind::recompute && !held)
-    return refuse(reason::kind::invalid, "micro-batch {} has not run forward yet", o.microbatch);
-  if (o.what == kind::backward && (!held || !found->second))
-    return refuse(
-        reason::kind::invalid,
-        "micro-batch {}: activations not available; run forward with keep or recompute first",
-        o.microbatch);
-  return {};
-}
-
-expected<void> check_payloads(const stage_spec& s, const operation& o, bool summed) {
-  if (o.what == kind::forward) return check_forward(s, o);
-  if (o.what == kind::backward) return check_backward(s, o);
-  if (o.what == kind::update) return check_update(s, o, summed);
-  if (o.what == kind::sum) return check_sum(s, o);
-  return {};
 }
 
 }  // namespace troupe::gpu

@@ -21,7 +21,6 @@ namespace troupe::gpu {
 
 namespace {
 
-using kind = operation::kind;
 using device_maker = std::function<expected<std::unique_ptr<stage_device>>(const stage_spec&)>;
 
 constexpr std::uint32_t few_layers = 3;
@@ -106,18 +105,19 @@ class bench {
   expected<void> round(bool counts) {
     counts_ = counts;
     result_ = {};
+    const operation recompute{.what = operations::recompute{}, .timed = true};
     take(forward(false), nullptr);
-    take({.what = kind::recompute, .timed = true}, nullptr);
+    take(recompute, nullptr);
     take(backward(), nullptr);
     take(forward(false), &forward_);
-    take({.what = kind::recompute, .timed = true}, &recompute_);
+    take(recompute, &recompute_);
     take(backward(), &backward_);
     take(forward(true), &kept_);
     take(backward(), &backward_);
-    auto sums = take({.what = kind::gradients}, &gradients_);
+    auto sums = take({operations::gradients{}}, &gradients_);
     if (!result_) return result_;
-    take({.what = kind::update, .in = std::move(sums.out)}, &given_);
-    if (!halved()) take({.what = kind::update, .timed = true}, &update_);
+    take({operations::update{std::move(sums.of<operations::gradients>())}}, &given_);
+    if (!halved()) take({.what = operations::update{}, .timed = true}, &update_);
     return result_;
   }
 
@@ -158,15 +158,14 @@ class bench {
   bool halved() const { return spec_.model.tied_head && spec_.has_embedding != spec_.has_head; }
 
   operation forward(bool keep) const {
-    operation o{.what = kind::forward, .keep = keep, .timed = true};
-    o.in = {spec_.has_embedding ? in_.tokens : in_.activation};
-    if (spec_.has_head) o.in.push_back(in_.targets);
-    return o;
+    return {.what = operations::forward{.keep = keep,
+                                        .input = spec_.has_embedding ? in_.tokens : in_.activation,
+                                        .targets = spec_.has_head ? in_.targets : payload{}},
+            .timed = true};
   }
   operation backward() const {
-    operation o{.what = kind::backward, .timed = true};
-    if (!spec_.has_head) o.in = {in_.gradient};
-    return o;
+    return {.what = operations::backward{.gradient = spec_.has_head ? payload{} : in_.gradient},
+            .timed = true};
   }
 
   outcome take(operation o, samples* into) {

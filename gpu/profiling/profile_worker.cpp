@@ -16,8 +16,6 @@ namespace troupe::gpu {
 
 namespace {
 
-using kind = operation::kind;
-
 /// One tensor of 32-bit zeros with one dimension, of which a gradient is wanted.
 payload tensor_of(std::uint64_t bytes) {
   const auto numbers = static_cast<std::int64_t>(std::max<std::uint64_t>(bytes / sizeof(float), 1));
@@ -41,12 +39,13 @@ class stopwatch {
   explicit stopwatch(stage_device& d) : device_{d} {}
 
   /// Its seconds; after an error 0.
-  double took(operation o) {
+  double took(decltype(operation::what) what, std::uint64_t iteration) {
     if (!result_) return 0;
     std::promise<expected<outcome>> made;
     auto completed = made.get_future();
     const double began_s = now_s();
-    device_.submit(std::move(o), [&](expected<outcome> r) { made.set_value(std::move(r)); });
+    device_.submit({.what = std::move(what), .program = {.iteration = iteration}},
+                   [&](expected<outcome> r) { made.set_value(std::move(r)); });
     auto r = completed.get();
     const double all_s = now_s() - began_s;
     if (!r) result_ = refuse(r.error());
@@ -64,19 +63,11 @@ struct worker_samples {
 };
 
 void round(stopwatch& w, const payload& tensor, std::uint64_t iteration, worker_samples& s) {
-  const auto of = [&](kind what) {
-    operation o{.what = what, .iteration = iteration};
-    return o;
-  };
-  auto forward = of(kind::forward);
-  forward.in = {tensor};
-  auto backward = of(kind::backward);
-  backward.in = {tensor};
-  s.forward.push_back(w.took(std::move(forward)));
-  s.recompute.push_back(w.took(of(kind::recompute)));
-  s.backward.push_back(w.took(std::move(backward)));
-  s.gradients.push_back(w.took(of(kind::gradients)));
-  s.update.push_back(w.took(of(kind::update)));
+  s.forward.push_back(w.took(operations::forward{.input = tensor}, iteration));
+  s.recompute.push_back(w.took(operations::recompute{}, iteration));
+  s.backward.push_back(w.took(operations::backward{.gradient = tensor}, iteration));
+  s.gradients.push_back(w.took(operations::gradients{}, iteration));
+  s.update.push_back(w.took(operations::update{}, iteration));
 }
 
 }  // namespace

@@ -11,8 +11,6 @@ namespace troupe::gpu {
 
 namespace {
 
-using kind = operation::kind;
-
 // A part shares its owner's memory: nothing is copied.
 payload part(const payload& whole, std::size_t which, std::size_t parts) {
   const auto size = whole.bytes().size() / parts;
@@ -40,8 +38,7 @@ shared_stage::shared_stage(const stage_spec& whole, devices members,
       parameters_{parameters_of(whole)},
       members_{std::move(members)},
       abort_{std::move(abort)},
-      close_{close ? std::move(close) : abort_},
-      queue_{[this](const operation& o, const done& completed) { completed(run(o)); }} {
+      close_{close ? std::move(close) : abort_} {
   const auto size = size_of(whole);
   own_ = size.own_parameters;
   tied_ = size.tied_parameters;
@@ -57,38 +54,109 @@ shared_stage::~shared_stage() {
 }
 
 void shared_stage::submit(operation o, done d) {
-  queue_.submit(std::move(o), std::move(d));
+  queue_.submit(std::move(o), std::move(d),
+                [this](const auto& what, const operation& all, const done& completed) {
+                  completed(run(what, all));
+                });
 }
 
-// Every member executes every operation, in the same order, as the group's sums require.
-expected<outcome> shared_stage::run(const operation& o) {
-  std::vector<operation> asked;
-  for (std::uint32_t m = 0; m < members_.size(); ++m) asked.push_back(part_of(o, m));
-  std::vector<outcome> parts;
-  auto results = on_all(asked);
-  for (std::size_t m = 0; m < results.size(); ++m)
-    if (!results[m]) return refuse(results[m].error());
-  for (auto& r : results) parts.push_back(std::move(*r));
-  return whole_of(o, std::move(parts));
+// Whole gradients are sliced per member; tied ones are replicated and pass unchanged.
+template <class What>
+What shared_stage::part_of(What whole, std::uint32_t member) const {
+  if constexpr (operations::is_one_of<What, operations::join_communicator>)
+    whole.id = part(whole.id, member, members_.size());
+  if constexpr (operations::is_one_of<What, operations::update>)
+    if (auto& own = whole.sums.own;
+        !whole.sums.empty() && own.bytes().size() == own_ * sizeof(float))
+      own = own_part(own, member);
+  return whole;
 }
 
-/// The first error in the list is the cause: the others follow from it.
-std::vector<expected<outcome>> shared_stage::on_all(const std::vector<operation>& all) {
+// Squared norms add up, because each member counts only its slices and one of them the replicated
+// parameters. Activations are equal on all members after the sums: those of the first are the
+// result.
+template <class Result>
+Result shared_stage::whole_of(std::vector<Result> parts) const {
+  if constexpr (operations::is_one_of<Result, operations::update::result>)
+    for (std::size_t m = 1; m < parts.size(); ++m) parts[0].squared_norm += parts[m].squared_norm;
+  if constexpr (operations::is_one_of<Result, operations::make_communicator_id::result>) {
+    std::vector<std::byte> all;
+    for (const auto& p : parts) all.insert(all.end(), p.id.bytes().begin(), p.id.bytes().end());
+    parts[0].id = payload{std::move(all)};
+  }
+  if constexpr (operations::is_one_of<Result, own_and_tied>) {
+    std::vector<std::vector<float>> of_members;
+    for (const auto& p : parts) {
+      auto both = p.own.template values<float>();
+      const auto tied = p.tied.template values<float>();
+      both.insert(both.end(), tied.begin(), tied.end());
+      of_members.push_back(std::move(both));
+    }
+    const auto all = payload{joined(of_members)};
+    const auto own = own_ * sizeof(float);
+    return {payload{all.owner(), all.bytes().subspan(0, own)},
+            payload{all.owner(), all.bytes().subspan(own)}};
+  }
+  return std::move(parts[0]);
+}
+
+// Every member executes every operation, in the same order, as the group's sums require. The stage
+// begins with its first member and ends with its last.
+template <class What>
+expected<outcome> shared_stage::run(const What& what, const operation& o) {
+  std::vector<operation> asked(members_.size(), o);
+  for (std::uint32_t m = 0; m < members_.size(); ++m) asked[m].what = part_of(what, m);
+  auto parts = on_all(operations::is_pass<What>, [&](std::uint32_t m, done d) {
+    members_[m]->submit(std::move(asked[m]), std::move(d));
+  });
+  if (!parts) return refuse(parts.error());
+  outcome all = parts->front();
+  std::vector<typename What::result> results;
+  for (outcome& p : *parts) {
+    results.push_back(std::move(p.of<What>()));
+    all.begin_s = std::min(all.begin_s, p.begin_s);
+    all.end_s = std::max(all.end_s, p.end_s);
+    all.compute_s = std::max(all.compute_s, p.compute_s);
+  }
+  all.what = whole_of(std::move(results));
+  return all;
+}
+
+// The file is of the whole stage, so that any number of devices can load it.
+expected<outcome> shared_stage::run(const operations::save& what, const operation&) {
+  auto parts =
+      on_all(false, [&](std::uint32_t m, done d) { members_[m]->submit_values(std::move(d)); });
+  if (!parts) return refuse(parts.error());
+  using values = operations::values::result;
+  const auto all = [&](payload values::*list) {
+    std::vector<std::vector<float>> of_members;
+    for (auto& p : *parts) of_members.push_back((p.of<operations::values>().*list).values<float>());
+    return joined(of_members);
+  };
+  auto weights = all(&values::weights), first = all(&values::first_moments),
+       second = all(&values::second_moments);
+  const auto steps = parts->front().of<operations::values>().steps;
+  const auto ok =
+      save_values(what.path, whole_, steps, {parameters_, own_, weights, first, second});
+  if (!ok) return refuse(ok.error());
+  return outcome{};
+}
+
+/// `sums`: the members sum during the operation. The error is the cause: others follow from it.
+expected<std::vector<outcome>> shared_stage::on_all(bool sums, const giver& give) {
   struct gathering {
     std::mutex guard;
     std::condition_variable done;
-    std::vector<expected<outcome>> results;
+    std::vector<outcome> results;
     std::size_t missing = 0;
     std::optional<reason> first;
   };
   gathering g;
-  g.results.resize(all.size(), refuse(reason::kind::unavailable, ""));
-  g.missing = all.size();
+  g.results.resize(members_.size());
+  g.missing = members_.size();
   // A rejected operation changes nothing, and all members reject it: none waits in a sum then.
-  const bool sums = all[0].what == kind::forward || all[0].what == kind::recompute ||
-                    all[0].what == kind::backward;
-  for (std::size_t m = 0; m < all.size(); ++m)
-    members_[m]->submit(all[m], [this, &g, m, sums](expected<outcome> r) {
+  for (std::uint32_t m = 0; m < members_.size(); ++m)
+    give(m, [this, &g, m, sums](expected<outcome> r) {
       const bool broken =
           sums && !r && (r.error().code == reason::kind::unavailable || is_cause(r.error()));
       const auto why = r ? std::string{} : r.error().text;
@@ -96,27 +164,13 @@ std::vector<expected<outcome>> shared_stage::on_all(const std::vector<operation>
       std::lock_guard lock{g.guard};
       // The others' errors say only that they were aborted, and one of them may come first.
       if (!r && (!g.first || (is_cause(r.error()) && !is_cause(*g.first)))) g.first = r.error();
-      g.results[m] = std::move(r);
+      if (r) g.results[m] = std::move(*r);
       if (--g.missing == 0) g.done.notify_one();
     });
   std::unique_lock lock{g.guard};
   g.done.wait(lock, [&] { return g.missing == 0; });
-  if (g.first) g.results[0] = refuse(*g.first);
+  if (g.first) return refuse(*g.first);
   return std::move(g.results);
-}
-
-// A save asks members for their values: the file is of the whole stage, so that any number of
-// devices can load it. Whole gradients are sliced per member; tied ones are replicated and pass
-// unchanged.
-operation shared_stage::part_of(const operation& o, std::uint32_t member) const {
-  auto mine = o;
-  if (o.what == kind::save) mine.what = kind::values;
-  if (o.what == kind::join_communicator && !o.in.empty())
-    mine.in = {part(o.in[0], member, members_.size())};
-  const bool whole_gradients =
-      o.what == kind::update && o.in.size() == 2 && o.in[0].bytes().size() == own_ * sizeof(float);
-  if (whole_gradients) mine.in[0] = own_part(o.in[0], member);
-  return mine;
 }
 
 // The member's own gradients, in the layout that it has: its slices, one parameter after another.
@@ -147,58 +201,6 @@ std::vector<float> shared_stage::joined(const std::vector<std::vector<float>>& f
     }
   }
   return all;
-}
-
-expected<outcome> shared_stage::save(const operation& o, const std::vector<outcome>& parts) const {
-  std::vector<std::vector<float>> values;  // weights, first and second moments
-  for (std::size_t what = 0; what < 3; ++what) {
-    std::vector<std::vector<float>> of_members;
-    for (const auto& p : parts) of_members.push_back(p.out[what].values<float>());
-    values.push_back(joined(of_members));
-  }
-  const auto ok = save_values(o.path, whole_, parts[0].steps,
-                              {parameters_, own_, values[0], values[1], values[2]});
-  if (!ok) return refuse(ok.error());
-  return outcome{};
-}
-
-// The stage begins with its first member and ends with its last. Squared norms add up, because each
-// member counts only its slices and one of them the replicated parameters. Activations are equal on
-// all members after the sums: those of the first are the result.
-expected<outcome> shared_stage::whole_of(const operation& o, std::vector<outcome> parts) const {
-  if (o.what == kind::save) return save(o, parts);
-  auto result = parts[0];
-  for (std::size_t m = 1; m < parts.size(); ++m) {
-    result.squared_norm += parts[m].squared_norm;
-    result.begin_s = std::min(result.begin_s, parts[m].begin_s);
-    result.end_s = std::max(result.end_s, parts[m].end_s);
-    result.compute_s = std::max(result.compute_s, parts[m].compute_s);
-  }
-  if (o.what == kind::make_communicator_id) {
-    std::vector<std::byte> all;
-    for (const auto& p : parts)
-      all.insert(all.end(), p.out[0].bytes().begin(), p.out[0].bytes().end());
-    result.out = {payload{std::move(all)}};
-  } else if (o.what == kind::values) {
-    for (std::size_t what = 0; what < result.out.size(); ++what) {
-      std::vector<std::vector<float>> of_members;
-      for (const auto& p : parts) of_members.push_back(p.out[what].values<float>());
-      result.out[what] = payload{joined(of_members)};
-    }
-  } else if (o.what == kind::gradients || o.what == kind::weights) {
-    std::vector<std::vector<float>> of_members;
-    for (const auto& p : parts) {
-      auto both = p.out[0].values<float>();
-      const auto tied = p.out[1].values<float>();
-      both.insert(both.end(), tied.begin(), tied.end());
-      of_members.push_back(std::move(both));
-    }
-    const auto all = payload{joined(of_members)};
-    const auto own = own_ * sizeof(float);
-    result.out = {payload{all.owner(), all.bytes().subspan(0, own)},
-                  payload{all.owner(), all.bytes().subspan(own)}};
-  }
-  return result;
 }
 
 }  // namespace troupe::gpu

@@ -1,5 +1,10 @@
 #pragma once
 
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
 #include "gpu/device/operation_queue.hpp"
 #include "gpu/model/parameters.hpp"
 
@@ -11,7 +16,7 @@ namespace troupe::gpu {
 /// the order of a single device, and checkpoints are independent of the number of devices.
 class shared_stage final : public stage_device {
  public:
-  using devices = std::vector<std::unique_ptr<stage_device>>;
+  using devices = std::vector<std::unique_ptr<member_device>>;
   /// `members`: by rank, each created for shard_of(whole, ...). `abort`: called with the reason
   /// when one of them fails, so that the others stop waiting for it. `close`: called at the end; if
   /// empty, `abort` is.
@@ -23,11 +28,19 @@ class shared_stage final : public stage_device {
   void submit(operation o, done d) override;
 
  private:
-  expected<outcome> run(const operation& o);
-  std::vector<expected<outcome>> on_all(const std::vector<operation>& all);
-  operation part_of(const operation& o, std::uint32_t member) const;
-  expected<outcome> whole_of(const operation& o, std::vector<outcome> parts) const;
-  expected<outcome> save(const operation& o, const std::vector<outcome>& parts) const;
+  template <class What>
+  expected<outcome> run(const What& what, const operation& o);
+  expected<outcome> run(const operations::save& what, const operation&);
+
+  using giver = std::function<void(std::uint32_t member, done)>;
+  expected<std::vector<outcome>> on_all(bool sums, const giver& give);
+
+  /// A member's part of an operation.
+  template <class What>
+  What part_of(What whole, std::uint32_t member) const;
+  /// The stage's result from its members'.
+  template <class Result>
+  Result whole_of(std::vector<Result> parts) const;
   /// Values of the whole stage from the members' values that `from` returns: own and then tied.
   std::vector<float> joined(const std::vector<std::vector<float>>& from) const;
   payload own_part(const payload& own, std::uint32_t member) const;

@@ -13,7 +13,7 @@
 namespace troupe::gpu {
 
 struct python_stage {
-  std::unique_ptr<stage_device> device;
+  std::unique_ptr<program_device> device;
   python::worker_hello hello;
   python::worker_stage_ready ready;
   double ready_s = 0;  // from the process's start

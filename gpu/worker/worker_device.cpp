@@ -16,64 +16,22 @@ namespace troupe::gpu::python {
 
 namespace {
 
-using kind = operation::kind;
-
-message_kind message_of(kind k) {
-  switch (k) {
-    case kind::forward:
-      return message_kind::forward;
-    case kind::recompute:
-      return message_kind::recompute;
-    case kind::backward:
-      return message_kind::backward;
-    case kind::gradients:
-      return message_kind::gradients;
-    case kind::update:
-      return message_kind::update;
-    case kind::make_communicator_id:
-      return message_kind::group;
-    case kind::join_communicator:
-      return message_kind::join;
-    case kind::sum:
-      return message_kind::sum;
-    case kind::save:
-      return message_kind::save;
-    case kind::load:
-      return message_kind::load;
-    case kind::norms:
-      return message_kind::norms;
-    case kind::weights:
-    case kind::values:
-      return message_kind::weights;
-  }
-  return message_kind::weights;
-}
-
-request_header request_of(const operation& o) {
+/// A request with the part that all operations have.
+request_header request_of(const layered& p) {
   request_header r;
-  r.kind = message_of(o.what);
-  r.iteration = o.iteration;
-  r.microbatch = o.microbatch;
-  r.scale = o.scale;
-  if (o.squared_norm) {
-    r.squared_norm = *o.squared_norm;
+  r.iteration = p.iteration;
+  r.value = 1;  // rank 0 of one member
+  if (p.squared_norm) {
+    r.squared_norm = *p.squared_norm;
     r.flags |= request_flag::with_norm;
   }
-  if (o.keep) r.flags |= request_flag::keep;
-  if (o.evaluate) r.flags |= request_flag::evaluate;
-  if (o.last_backward) r.flags |= request_flag::last_backward;
-  r.value = std::uint64_t{o.rank} << 32 | o.size;
+  if (p.evaluate) r.flags |= request_flag::evaluate;
   return r;
 }
 
 /// A group's id: any bytes.
 std::string text_of(const payload& p) {
   return {reinterpret_cast<const char*>(p.bytes().data()), p.bytes().size()};
-}
-
-payload payload_of(std::string_view text) {
-  const auto* at = reinterpret_cast<const std::byte*>(text.data());
-  return payload{std::vector<std::byte>{at, at + text.size()}};
 }
 
 void add(std::span<std::byte> to, std::span<const std::byte> more) {
@@ -88,61 +46,48 @@ void add(std::span<std::byte> to, std::span<const std::byte> more) {
 
 }  // namespace
 
-// By processor time, as of the CPU's engine: waiting for a processor is not part of a slower
-// machine's work.
-void device::time(const operation& o, const done& completed) {
-  began_s_ = now_s();
-  auto result = run(o);
-  if (result && emulate_speed_ < 1) {
-    const double until_s = began_s_ + result->compute_s / emulate_speed_;
-    std::this_thread::sleep_for(std::chrono::duration<double>{until_s - now_s()});
-    result->begin_s = began_s_;
-    result->end_s = now_s();
-  }
-  if (result) result->compute_s = o.timed ? result->end_s - result->begin_s : 0;
-  completed(std::move(result));
+void device::submit(operation o, done d) {
+  queue_.submit(std::move(o), std::move(d),
+                [this](const auto& what, const operation& all, const done& completed) {
+                  time(what, all.program, all.timed, completed);
+                });
 }
 
-expected<outcome> device::run(const operation& o) {
-  if (auto ok = progress_.check(o); !ok && !o.evaluate) return refuse(ok.error());
-  switch (o.what) {
-    case kind::forward:
-      return forward(o);
-    case kind::recompute:
-      return recompute(o);
-    case kind::backward:
-      return backward(o);
-    case kind::gradients:
-      return gradients(o);
-    case kind::update:
-      return update(o);
-    case kind::norms:
-      return norms(o);
-    case kind::save:
-    case kind::load:
-      return file(o);
-    case kind::make_communicator_id:
-    case kind::join_communicator:
-      return group(o);
-    case kind::sum:
-      return sum(o);
-    case kind::weights:
-      return weights(o);
-    case kind::values:
-      break;
+void device::submit_norms(operations::norms n, done d) {
+  queue_.submit(
+      [this, n = std::move(n)](const done& completed) {
+        time(n, {.iteration = n.iteration}, false, completed);
+      },
+      std::move(d));
+}
+
+// By processor time, as of the CPU's engine: waiting for a processor is not part of a slower
+// machine's work.
+template <class What>
+void device::time(const What& o, const layered& p, bool timed, const done& completed) {
+  began_s_ = now_s();
+  const auto ok = progress_.check(o);
+  auto made = ok || p.evaluate ? perform(o, request_of(p)) : refuse(ok.error());
+  if (made && emulate_speed_ < 1) {
+    const double until_s = began_s_ + made->compute_s / emulate_speed_;
+    std::this_thread::sleep_for(std::chrono::duration<double>{until_s - now_s()});
+    made->begin_s = began_s_;
+    made->end_s = now_s();
   }
-  return refuse(reason::kind::invalid, "unsupported operation");
+  if (made) made->compute_s = timed ? made->end_s - made->begin_s : 0;
+  completed(std::move(made));
 }
 
 // -- tensors
 
 /// The tensors of an operation in a buffer; null: it takes none.
-expected<std::shared_ptr<shared_buffer>> device::bring(const operation& o, bool wanted) {
-  if (o.in.size() != (wanted ? 1 : 0))
+expected<std::shared_ptr<shared_buffer>> device::bring(message_kind what, const payload& in,
+                                                       bool wanted) {
+  const auto bytes = in.bytes();
+  if (bytes.empty() == wanted)
     return refuse(reason::kind::invalid, "{} on this stage takes {} payloads, got {}",
-                  name_of(message_of(o.what)), wanted ? 1 : 0, o.in.size());
+                  name_of(what), wanted ? 1 : 0, wanted ? 0 : 1);
   if (!wanted) return std::shared_ptr<shared_buffer>{};
-  const auto bytes = o.in[0].bytes();
   if (auto read = read_tensors(bytes); !read) return refuse(read.error());
   auto taken = buffers_.take(bytes.size());
   if (!taken) return taken;
@@ -152,8 +97,7 @@ expected<std::shared_ptr<shared_buffer>> device::bring(const operation& o, bool 
 }
 
 /// `out_bytes`: of the buffer for its output, which is larger if it must be; 0: it has none.
-expected<device::computed> device::compute(request_header r, std::uint64_t out_bytes,
-                                           std::string_view body) {
+expected<device::computed> device::compute(request_header r, std::uint64_t out_bytes) {
   computed c;
   const auto take = [&](std::uint64_t bytes) -> expected<void> {
     c.out = nullptr;
@@ -164,7 +108,7 @@ expected<device::computed> device::compute(request_header r, std::uint64_t out_b
     return give_regions();
   };
   if (auto ok = out_bytes > 0 ? take(out_bytes) : give_regions(); !ok) return refuse(ok.error());
-  auto answer = worker_->ask(r, body);
+  auto answer = worker_->ask(r);
   if (!answer) return refuse(answer.error());
   c.answer = std::move(*answer);
   auto out = c.answer.header.out;
@@ -201,9 +145,10 @@ expected<void> device::give_regions() {
   return {};
 }
 
-/// The output as a payload, which owns its buffer. If memory is short it is a copy, so that the
-/// next operation finds a buffer.
+/// The output, if there is one, as a payload, which owns its buffer. If memory is short it is a
+/// copy, so that the next operation finds a buffer.
 expected<payload> device::deliver(const computed& c) {
+  if (!c.out) return payload{};
   const auto bytes = c.out->bytes();
   if (auto read = read_tensors(bytes); !read) return refuse(worker_->violated(read.error()));
   largest_out_ =
@@ -212,44 +157,36 @@ expected<payload> device::deliver(const computed& c) {
   return as_payload(c.out);
 }
 
-expected<outcome> device::with_output(outcome result, const computed& c) {
-  auto body = deliver(c);
-  if (!body) return refuse(body.error());
-  result.out = {std::move(*body)};
-  return result;
-}
-
 // The times are the worker's own, which may be anything.
-outcome device::outcome_of(const reply& r) const {
+outcome device::outcome_of(const reply& r, decltype(outcome::what) what) const {
   const double now = now_s();
-  outcome o;
+  outcome o{std::move(what)};
   o.begin_s = std::clamp(static_cast<double>(r.header.begin_ns) * 1e-9, began_s_, now);
   o.end_s = std::clamp(static_cast<double>(r.header.end_ns) * 1e-9, o.begin_s, now);
   o.compute_s = r.header.cpu_us * 1e-6;
-  o.loss = r.header.loss;
-  o.squared_norm = r.header.squared_norm;
-  o.peak_bytes = r.header.peak_bytes;
-  o.skipped = (r.header.flags & reply_flag::skipped) != 0;
   return o;
 }
 
-expected<outcome> device::plain(request_header r, std::string_view body) {
+device::result device::plain(request_header r, std::string_view body) {
   const auto answer = worker_->ask(r, body);
   if (!answer) return refuse(answer.error());
-  return outcome_of(*answer);
+  return outcome_of(*answer, {});
 }
 
 // -- passes
 
-expected<outcome> device::forward(const operation& o) {
-  auto in = bring(o, !first());
+device::result device::perform(const operations::forward& o, request_header r) {
+  const bool evaluates = (r.flags & request_flag::evaluate) != 0;
+  r.kind = message_kind::forward;
+  r.microbatch = o.microbatch;
+  if (o.keep) r.flags |= request_flag::keep;
+  auto in = bring(r.kind, o.input, !first());
   if (!in) return refuse(in.error());
-  auto r = request_of(o);
   if (*in) {
     r.in = packed((*in)->place());
     if (is_short()) {
       r.flags |= request_flag::copy_input;
-    } else if (!o.evaluate) {
+    } else if (!evaluates) {
       held_[o.microbatch] = *in;
     }
   }
@@ -258,124 +195,155 @@ expected<outcome> device::forward(const operation& o) {
     held_.erase(o.microbatch);
     return refuse(made.error());
   }
-  if (!o.evaluate) progress_.went_forward(o.microbatch, o.keep);
-  auto result = outcome_of(made->answer);
+  if (!evaluates) progress_.went_forward(o.microbatch, o.keep);
   auto values = read_values(made->answer.body);
   if (!values) return refuse(worker_->violated(values.error()));
-  result.more = std::move(*values);
-  if (last()) return result;
-  return with_output(std::move(result), *made);
+  auto out = deliver(*made);
+  if (!out) return refuse(out.error());
+  return outcome_of(
+      made->answer,
+      operations::forward::result{std::move(*out), made->answer.header.loss, std::move(*values)});
 }
 
-expected<outcome> device::recompute(const operation& o) {
-  auto result = plain(request_of(o));
-  if (result) progress_.went_forward(o.microbatch, true);
-  return result;
+device::result device::perform(const operations::recompute& o, request_header r) {
+  r.kind = message_kind::recompute;
+  r.microbatch = o.microbatch;
+  auto made = plain(r);
+  if (made) progress_.went_forward(o.microbatch, true);
+  return made;
 }
 
-expected<outcome> device::backward(const operation& o) {
-  auto in = bring(o, !last());
+device::result device::perform(const operations::backward& o, request_header r) {
+  r.kind = message_kind::backward;
+  r.microbatch = o.microbatch;
+  if (o.last) r.flags |= request_flag::last_backward;
+  auto in = bring(r.kind, o.gradient, !last());
   if (!in) return refuse(in.error());
-  auto r = request_of(o);
   if (*in) r.in = packed((*in)->place());
   const auto made = compute(r, first() ? 0 : std::max(largest_in_, largest_out_));
   if (!made) return refuse(made.error());
   held_.erase(o.microbatch);
   progress_.forget(o.microbatch);
-  if (first()) return outcome_of(made->answer);
-  return with_output(outcome_of(made->answer), *made);
+  auto out = deliver(*made);
+  if (!out) return refuse(out.error());
+  return outcome_of(made->answer, operations::backward::result{std::move(*out)});
 }
 
 // -- gradients
 
-expected<outcome> device::gradients(const operation& o) {
-  auto result = plain(request_of(o));
-  if (result) result->out = {view(gradients_.own()), view(gradients_.tied())};
-  return result;
+device::result device::perform(const operations::gradients&, request_header r) {
+  r.kind = message_kind::gradients;
+  auto made = plain(r);
+  if (made) made->what = own_and_tied{view(gradients_.own()), view(gradients_.tied())};
+  return made;
 }
 
 // Sums that are in the gradients' memory already are not copied. An empty payload says so, too.
-expected<void> device::take_sums(const operation& o) {
-  if (!o.in.empty() && o.in.size() != 2)
-    return refuse(reason::kind::invalid, "{} takes no payloads or two, got {}",
-                  name_of(message_of(o.what)), o.in.size());
-  const std::span<std::byte> to[] = {gradients_.own(), gradients_.tied()};
-  for (std::size_t i = 0; i < o.in.size(); ++i) {
-    const auto from = o.in[i].bytes();
-    if (from.size() != to[i].size() && !from.empty())
+expected<void> device::take_sums(const own_and_tied& sums) {
+  const std::pair<std::span<const std::byte>, std::span<std::byte>> both[] = {
+      {sums.own.bytes(), gradients_.own()}, {sums.tied.bytes(), gradients_.tied()}};
+  for (const auto& [from, to] : both) {
+    if (from.size() != to.size() && !from.empty())
       return refuse(reason::kind::invalid, "the gradients have {} and {} bytes, got {}",
-                    to[0].size(), to[1].size(), from.size());
-    if (!from.empty() && from.data() != to[i].data())
-      std::memcpy(to[i].data(), from.data(), from.size());
+                    both[0].second.size(), both[1].second.size(), from.size());
+    if (!from.empty() && from.data() != to.data()) std::memcpy(to.data(), from.data(), from.size());
   }
   return {};
 }
 
-expected<outcome> device::update(const operation& o) {
-  if (auto ok = take_sums(o); !ok) return refuse(ok.error());
-  return plain(request_of(o));
+device::result device::perform(const operations::update& o, request_header r) {
+  if (auto ok = take_sums(o.sums); !ok) return refuse(ok.error());
+  r.kind = message_kind::update;
+  r.scale = o.scale;
+  const auto answer = worker_->ask(r);
+  if (!answer) return refuse(answer.error());
+  const auto& h = answer->header;
+  return outcome_of(*answer, operations::update::result{h.squared_norm, h.peak_bytes,
+                                                        (h.flags & reply_flag::skipped) != 0});
 }
 
-expected<outcome> device::norms(const operation& o) {
-  if (auto ok = take_sums(o); !ok) return refuse(ok.error());
-  auto r = request_of(o);
+device::result device::perform(const operations::norms& o, request_header r) {
+  if (auto ok = take_sums(o.sums); !ok) return refuse(ok.error());
+  r.kind = message_kind::norms;
   const auto answer = worker_->ask(r);
   if (!answer) return refuse(answer.error());
   auto numbers = read_numbers(answer->body, stage_.layers);
   if (!numbers) return refuse(worker_->violated(numbers.error()));
-  auto result = outcome_of(*answer);
-  result.norms = std::move(*numbers);
-  return result;
+  return outcome_of(*answer, operations::norms::result{std::move(*numbers)});
 }
 
-expected<outcome> device::file(const operation& o) {
-  auto result = plain(request_of(o), path_body(o.path));
-  if (result && o.what == kind::load) {
+device::result device::perform(const operations::save& o, request_header r) {
+  r.kind = message_kind::save;
+  return plain(r, path_body(o.path));
+}
+
+device::result device::perform(const operations::load& o, request_header r) {
+  r.kind = message_kind::load;
+  auto made = plain(r, path_body(o.path));
+  if (made) {
     held_.clear();
     progress_.clear();
   }
-  return result;
+  return made;
 }
 
-// Only a group's first member makes its id.
-expected<outcome> device::group(const operation& o) {
+expected<reply> device::group(request_header r, std::uint32_t rank, std::uint32_t size,
+                              std::string_view id) {
   constexpr std::size_t max_id_bytes = 256;
-  auto r = request_of(o);
-  const auto answer = worker_->ask(r, o.in.empty() ? std::string{} : text_of(o.in[0]));
-  if (!answer) return refuse(answer.error());
-  if (answer->body.size() > max_id_bytes)
+  r.value = std::uint64_t{rank} << 32 | size;
+  auto answer = worker_->ask(r, id);
+  if (answer && answer->body.size() > max_id_bytes)
     return refuse(
         worker_->violated(because(reason::kind::malformed,
                                   "the worker's group has an id of {} bytes, expected {} at "
                                   "most",
                                   answer->body.size(), max_id_bytes)));
-  auto result = outcome_of(*answer);
-  if (o.what == kind::make_communicator_id && o.rank == 0) result.out = {payload_of(answer->body)};
-  return result;
+  return answer;
+}
+
+// Only a group's first member makes its id.
+device::result device::perform(const operations::make_communicator_id& o, request_header r) {
+  r.kind = message_kind::group;
+  const auto answer = group(r, o.rank, o.size, {});
+  if (!answer) return refuse(answer.error());
+  return outcome_of(
+      *answer,
+      operations::make_communicator_id::result{
+          o.rank == 0 ? payload{std::vector<char>{answer->body.begin(), answer->body.end()}}
+                      : payload{}});
+}
+
+device::result device::perform(const operations::join_communicator& o, request_header r) {
+  r.kind = message_kind::join;
+  const auto answer = group(r, o.rank, o.size, text_of(o.id));
+  if (!answer) return refuse(answer.error());
+  return outcome_of(*answer, {});
 }
 
 // The tied gradients are summed where their first half is, in the first stage; the last one's, and
 // their sum, are the result, which is on its way when the next operation changes the memory.
-expected<outcome> device::sum(const operation& o) {
+device::result device::perform(const operations::sum& o, request_header r) {
   const bool has_tied = !gradients_.tied().empty(), tied = first() && has_tied;
-  if (o.in.size() > 1 ||
-      (o.in.size() == 1 && (!tied || o.in[0].bytes().size() != gradients_.tied().size())))
+  if (o.tied && (!tied || o.tied->bytes().size() != gradients_.tied().size()))
     return refuse(reason::kind::invalid,
                   "sum takes no payload, or in the first stage the other one's tied gradients");
-  if (!o.in.empty()) add(gradients_.tied(), o.in[0].bytes());
-  auto r = request_of(o);
+  if (o.tied) add(gradients_.tied(), o.tied->bytes());
+  r.kind = message_kind::sum;
   if (tied) r.flags |= request_flag::with_tied;
-  auto result = plain(r);
-  if (result && has_tied && first() != last()) {
+  auto made = plain(r);
+  if (!made) return made;
+  auto& sums = made->what.emplace<operations::sum::result>();
+  if (has_tied && first() != last()) {
     const auto bytes = gradients_.tied();
-    result->out = {payload{std::vector<std::byte>{bytes.begin(), bytes.end()}}};
+    sums.tied = payload{std::vector<std::byte>{bytes.begin(), bytes.end()}};
   }
-  return result;
+  return made;
 }
 
-expected<outcome> device::weights(const operation& o) {
+device::result device::perform(const operations::weights&, request_header r) {
   constexpr std::uint64_t description_bytes = 1024;
-  const auto made = compute(request_of(o), gradients_.bytes() + description_bytes);
+  r.kind = message_kind::weights;
+  const auto made = compute(r, gradients_.bytes() + description_bytes);
   if (!made) return refuse(made.error());
   const auto body = as_payload(made->out);
   const auto read = read_tensors(body.bytes());
@@ -384,9 +352,8 @@ expected<outcome> device::weights(const operation& o) {
       (*read)[1].data.size() != gradients_.tied().size())
     return refuse(worker_->violated(
         {reason::kind::malformed, "the worker's weights have other sizes than its gradients"}));
-  auto result = outcome_of(made->answer);
-  for (const auto& t : *read) result.out.emplace_back(body.owner(), t.data);
-  return result;
+  return outcome_of(made->answer, own_and_tied{payload{body.owner(), (*read)[0].data},
+                                               payload{body.owner(), (*read)[1].data}});
 }
 
 }  // namespace troupe::gpu::python

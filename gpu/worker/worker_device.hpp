@@ -17,7 +17,7 @@
 namespace troupe::gpu::python {
 
 /// A stage in a worker. Operations run on the device's thread, which waits for each reply.
-class device final : public stage_device {
+class device final : public program_device {
  public:
   device(const python_spec& s, std::unique_ptr<worker_session> worker, worker_stage_ready ready,
          gradient_memory gradients, std::shared_ptr<device_thread> thread)
@@ -27,11 +27,11 @@ class device final : public stage_device {
         ready_{std::move(ready)},
         gradients_{std::move(gradients)},
         buffers_{s.buffer_bytes},
-        queue_{[this](const operation& o, const done& completed) { time(o, completed); }, [] {},
-               std::move(thread)} {}
+        queue_{[] {}, std::move(thread)} {}
   ~device() override { worker_->close(); }
 
-  void submit(operation o, done d) override { queue_.submit(std::move(o), std::move(d)); }
+  void submit(operation o, done d) override;
+  void submit_norms(operations::norms n, done d) override;
 
  private:
   static constexpr std::uint64_t first_guess = std::uint64_t{1} << 20;  // of an output's bytes
@@ -41,27 +41,33 @@ class device final : public stage_device {
     std::shared_ptr<shared_buffer> out;  // null: no output
   };
 
-  void time(const operation& o, const done& completed);
-  expected<outcome> run(const operation& o);
-  expected<outcome> forward(const operation& o);
-  expected<outcome> recompute(const operation& o);
-  expected<outcome> backward(const operation& o);
-  expected<outcome> gradients(const operation& o);
-  expected<outcome> update(const operation& o);
-  expected<outcome> norms(const operation& o);
-  expected<outcome> file(const operation& o);
-  expected<outcome> group(const operation& o);
-  expected<outcome> sum(const operation& o);
-  expected<outcome> weights(const operation& o);
+  template <class What>
+  void time(const What& o, const layered& p, bool timed, const done& completed);
 
-  expected<std::shared_ptr<shared_buffer>> bring(const operation& o, bool wanted);
-  expected<computed> compute(request_header r, std::uint64_t out_bytes, std::string_view body = {});
-  expected<void> take_sums(const operation& o);
+  // `r`: with what all operations have.
+  using result = expected<outcome>;
+  result perform(const operations::forward& o, request_header r);
+  result perform(const operations::recompute& o, request_header r);
+  result perform(const operations::backward& o, request_header r);
+  result perform(const operations::gradients&, request_header r);
+  result perform(const operations::update& o, request_header r);
+  result perform(const operations::norms& o, request_header r);
+  result perform(const operations::save& o, request_header r);
+  result perform(const operations::load& o, request_header r);
+  result perform(const operations::make_communicator_id& o, request_header r);
+  result perform(const operations::join_communicator& o, request_header r);
+  result perform(const operations::sum& o, request_header r);
+  result perform(const operations::weights&, request_header r);
+
+  expected<std::shared_ptr<shared_buffer>> bring(message_kind what, const payload& in, bool wanted);
+  expected<computed> compute(request_header r, std::uint64_t out_bytes);
+  expected<void> take_sums(const own_and_tied& sums);
   expected<void> give_regions();
   expected<payload> deliver(const computed& c);
-  expected<outcome> with_output(outcome result, const computed& c);
-  expected<outcome> plain(request_header r, std::string_view body = {});
-  outcome outcome_of(const reply& r) const;
+  expected<reply> group(request_header r, std::uint32_t rank, std::uint32_t size,
+                        std::string_view id);
+  result plain(request_header r, std::string_view body = {});
+  outcome outcome_of(const reply& r, decltype(outcome::what) what) const;
   payload view(std::span<const std::byte> of) const { return {gradients_.memory(), of}; }
   bool is_short() const { return !buffers_.has_room(largest_in_ + largest_out_); }
   bool first() const { return stage_.stage == 0; }

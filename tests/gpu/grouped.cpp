@@ -9,7 +9,7 @@
 namespace troupe::test {
 
 using gpu::operation;
-using step = operation::kind;
+namespace step = gpu::operations;
 
 std::unique_ptr<gpu::stage_device> grouped_device(const gpu::stage_spec& s,
                                                   const grouped_options& how, std::size_t member) {
@@ -31,20 +31,17 @@ std::vector<expected<gpu::outcome>> on_all(const grouped_devices& all,
 
 void join_communicator(const grouped_devices& all) {
   const auto size = static_cast<std::uint32_t>(all.size());
-  const auto id =
-      run(*all[0], {.what = step::make_communicator_id, .rank = 0, .size = size}).out[0];
+  const auto id = run(*all[0], step::make_communicator_id{.rank = 0, .size = size}).id;
   for (std::uint32_t i = 1; i < size; ++i)
-    CHECK(
-        run(*all[i], {.what = step::make_communicator_id, .rank = i, .size = size}).out[0].empty());
+    CHECK(run(*all[i], step::make_communicator_id{.rank = i, .size = size}).id.empty());
   for (const auto& joined : on_all(all, [&](std::uint32_t i) {
-         return operation{.what = step::join_communicator, .in = {id}, .rank = i, .size = size};
+         return operation{step::join_communicator{.id = id, .rank = i, .size = size}};
        }))
     REQUIRE(joined);
 }
 
-operation forward(const lesson& l, std::uint32_t microbatch) {
-  return {
-      .what = step::forward, .microbatch = microbatch, .keep = true, .in = {l.input, l.targets}};
+step::forward forward(const lesson& l, std::uint32_t microbatch) {
+  return {microbatch, true, l.input, l.targets};
 }
 
 pipelines::pipelines(std::uint32_t count, const model& m, const grouped_options& how) : model_{m} {
@@ -60,12 +57,12 @@ void pipelines::go_through(std::uint64_t seed) {
   const auto l = lessons(model_, 2, all.size(), seed);
   for (std::size_t i = 0; i < all.size(); ++i) {
     run(*all[i], forward(l[i]));
-    run(*all[i], {.what = step::backward});
+    run(*all[i], step::backward{});
   }
 }
 
 std::vector<float> pipelines::weights(std::size_t member) {
-  return both(run(*all[member], {.what = step::weights}));
+  return both(run(*all[member], step::weights{}));
 }
 
 payload as_payload(const std::vector<float>& v) {
@@ -73,9 +70,9 @@ payload as_payload(const std::vector<float>& v) {
   return payload{std::vector<std::byte>{bytes.begin(), bytes.end()}};
 }
 
-std::vector<float> both(const gpu::outcome& o) {
-  auto v = floats(o.out[0]);
-  const auto tied = floats(o.out[1]);
+std::vector<float> both(const gpu::own_and_tied& values) {
+  auto v = floats(values.own);
+  const auto tied = floats(values.tied);
   v.insert(v.end(), tied.begin(), tied.end());
   return v;
 }

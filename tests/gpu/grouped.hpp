@@ -33,7 +33,7 @@ std::vector<expected<gpu::outcome>> on_all(
 /// Creates and joins the group. A refusal fails the test.
 void join_communicator(const grouped_devices& all);
 
-gpu::operation forward(const lesson& l, std::uint32_t microbatch = 0);
+gpu::operations::forward forward(const lesson& l, std::uint32_t microbatch = 0);
 
 /// Pipelines whose only stage is the whole model.
 class pipelines {
@@ -53,7 +53,7 @@ class pipelines {
 
 payload as_payload(const std::vector<float>& v);
 /// Own values and then tied ones.
-std::vector<float> both(const gpu::outcome& o);
+std::vector<float> both(const gpu::own_and_tied& values);
 
 /// small_model's, with one layer.
 model tiny();

@@ -11,7 +11,7 @@
 namespace troupe::test {
 
 using gpu::operation;
-using step = operation::kind;
+namespace step = gpu::operations;
 
 namespace {
 
@@ -127,22 +127,19 @@ double pipeline::forward(std::uint32_t microbatch, const lesson& l) {
   payload passed = l.input;
   double loss = 0;
   for (std::size_t i = 0; i < stages_.size(); ++i) {
-    operation o{.what = step::forward, .microbatch = microbatch, .keep = how_.keep, .in = {passed}};
-    if (specs[i].has_head) o.in.push_back(l.targets);
-    const auto done = run(*stages_[i], std::move(o));
-    if (specs[i].has_head)
-      loss = done.loss;
-    else
-      passed = done.out.at(0);
+    const auto done = run(*stages_[i], step::forward{microbatch, how_.keep, passed,
+                                                     specs[i].has_head ? l.targets : payload{}});
+    loss = done.loss;
+    passed = done.activation;
   }
   return loss;
 }
 
 void pipeline::backward(std::uint32_t microbatch) {
-  std::vector<payload> passed;
+  payload passed;
   for (auto i = stages_.size(); i-- > 0;) {
-    if (!how_.keep) run(*stages_[i], {.what = step::recompute, .microbatch = microbatch});
-    passed = run(*stages_[i], {.what = step::backward, .microbatch = microbatch, .in = passed}).out;
+    if (!how_.keep) run(*stages_[i], step::recompute{microbatch});
+    passed = run(*stages_[i], step::backward{microbatch, passed}).gradient;
   }
   REQUIRE(passed.empty());
 }
@@ -154,17 +151,18 @@ pipeline::iteration pipeline::learn(const std::vector<lesson>& all) {
     if (how_.keep) backward(m);
   }
   for (std::uint32_t m = 0; !how_.keep && m < all.size(); ++m) backward(m);
-  std::vector<std::vector<payload>> sums;
-  for (auto& s : stages_) sums.push_back(run(*s, {.what = step::gradients}).out);
-  auto tied = sums.front()[1];
-  if (stages_.size() > 1 && !tied.empty()) tied = sum_of(tied, sums.back()[1]);
+  std::vector<gpu::own_and_tied> sums;
+  for (auto& s : stages_) sums.push_back(run(*s, step::gradients{}));
+  auto tied = sums.front().tied;
+  if (stages_.size() > 1 && !tied.empty()) tied = sum_of(tied, sums.back().tied);
   done.tied = floats(tied);
   const bool apart = stages_.size() > 1 && !tied.empty();
   for (std::size_t i = 0; i < stages_.size(); ++i) {
-    operation o{.what = step::update, .scale = 1.0 / static_cast<double>(all.size())};
-    if (apart) o.in = {sums[i][0], specs[i].has_embedding || specs[i].has_head ? tied : payload{}};
-    done.squared_norm += run(*stages_[i], std::move(o)).squared_norm;
-    done.own.push_back(floats(sums[i][0]));
+    step::update u{.scale = 1.0 / static_cast<double>(all.size())};
+    if (apart)
+      u.sums = {sums[i].own, specs[i].has_embedding || specs[i].has_head ? tied : payload{}};
+    done.squared_norm += run(*stages_[i], std::move(u)).squared_norm;
+    done.own.push_back(floats(sums[i].own));
   }
   return done;
 }
@@ -172,8 +170,8 @@ pipeline::iteration pipeline::learn(const std::vector<lesson>& all) {
 std::vector<float> pipeline::weights() {
   std::vector<float> all, tied;
   for (auto& s : stages_) {
-    const auto out = run(*s, {.what = step::weights}).out;
-    const auto own = floats(out[0]), shared = floats(out[1]);
+    const auto out = run(*s, step::weights{});
+    const auto own = floats(out.own), shared = floats(out.tied);
     all.insert(all.end(), own.begin(), own.end());
     if (shared.empty()) continue;
     if (!tied.empty()) REQUIRE(tied == shared);  // both copies of it went the same way
@@ -184,15 +182,15 @@ std::vector<float> pipeline::weights() {
 }
 
 void pipeline::save(const std::string& directory) {
-  for (auto& s : stages_) run(*s, {.what = step::save, .path = directory});
+  for (auto& s : stages_) run(*s, step::save{directory});
 }
 
 std::string pipeline::refused_save(const std::string& directory) {
-  return refusal(*stages_.front(), {.what = step::save, .path = directory});
+  return refusal(*stages_.front(), {step::save{directory}});
 }
 
 void pipeline::load(const std::string& directory) {
-  for (auto& s : stages_) run(*s, {.what = step::load, .path = directory});
+  for (auto& s : stages_) run(*s, step::load{directory});
 }
 
 void check_near(const pipeline::iteration& a, const pipeline::iteration& b, double gradients_off,

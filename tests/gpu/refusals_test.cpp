@@ -8,7 +8,7 @@ using namespace troupe;
 using namespace troupe::gpu;
 using namespace troupe::test;
 using Catch::Contains;
-using kind_of = operation::kind;
+namespace kind_of = gpu::operations;
 
 namespace {
 
@@ -58,27 +58,26 @@ TEST_CASE("an invalid operation is refused, and the device keeps working") {
   const auto good = lessons(s.model, 1, 1, 1)[0];
   auto wrong = std::vector<std::uint32_t>(20, 0);
   wrong[7] = 37;
-  CHECK_THAT(refusal(d, {.what = kind_of::backward}), Contains("activations not available"));
-  CHECK_THAT(refusal(d, {.what = kind_of::recompute}), Contains("not run forward yet"));
-  CHECK_THAT(refusal(d, {.what = kind_of::forward, .in = {good.input}}), Contains("2 payloads"));
-  CHECK_THAT(refusal(d, {.what = kind_of::forward, .in = {tokens({1}), good.targets}}),
+  CHECK_THAT(refusal(d, {kind_of::backward{}}), Contains("activations not available"));
+  CHECK_THAT(refusal(d, {kind_of::recompute{}}), Contains("not run forward yet"));
+  CHECK_THAT(refusal(d, {kind_of::forward{.input = good.input}}), Contains("2 payloads"));
+  CHECK_THAT(refusal(d, {kind_of::forward{.input = tokens({1}), .targets = good.targets}}),
              Contains("20 tokens of 4 bytes; got 4 bytes"));
-  CHECK_THAT(refusal(d, {.what = kind_of::forward, .in = {tokens(wrong), good.targets}}),
+  CHECK_THAT(refusal(d, {kind_of::forward{.input = tokens(wrong), .targets = good.targets}}),
              Contains("token 37 is not in a vocabulary of 37"));
-  CHECK_THAT(refusal(d, {.what = kind_of::forward, .in = {good.input, tokens(wrong)}}),
+  CHECK_THAT(refusal(d, {kind_of::forward{.input = good.input, .targets = tokens(wrong)}}),
              Contains("token 37"));
-  CHECK_THAT(refusal(d, {.what = kind_of::update, .in = {good.input, good.input}}),
+  CHECK_THAT(refusal(d, {kind_of::update{.sums = {good.input, good.input}}}),
              Contains("update takes no payload, or gradients"));
 
-  CHECK(refusal(d, {.what = kind_of::forward, .in = {good.input, good.targets}}) == "");
-  CHECK_THAT(refusal(d, {.what = kind_of::forward, .in = {good.input, good.targets}}),
+  CHECK(refusal(d, {kind_of::forward{.input = good.input, .targets = good.targets}}) == "");
+  CHECK_THAT(refusal(d, {kind_of::forward{.input = good.input, .targets = good.targets}}),
              Contains("already run forward"));
-  CHECK_THAT(refusal(d, {.what = kind_of::backward}), Contains("activations not available"));
-  CHECK(refusal(d, {.what = kind_of::recompute}) == "");
-  CHECK(refusal(d, {.what = kind_of::backward}) == "");
-  CHECK(refusal(d, {.what = kind_of::update}) == "");
-  CHECK_THAT(refusal(d, {.what = kind_of::save, .path = "/proc/no"}),
-             Contains("cannot be created"));
+  CHECK_THAT(refusal(d, {kind_of::backward{}}), Contains("activations not available"));
+  CHECK(refusal(d, {kind_of::recompute{}}) == "");
+  CHECK(refusal(d, {kind_of::backward{}}) == "");
+  CHECK(refusal(d, {kind_of::update{}}) == "");
+  CHECK_THAT(refusal(d, {kind_of::save{"/proc/no"}}), Contains("cannot be created"));
 }
 
 TEST_CASE("a tied embedding on two stages is not updated with only its own gradient") {
@@ -88,7 +87,7 @@ TEST_CASE("a tied embedding on two stages is not updated with only its own gradi
   s.sublayers = 6;
   auto d = kind.make(s);
   REQUIRE(d);
-  CHECK_THAT(refusal(**d, {.what = kind_of::update}), Contains("tied embedding"));
+  CHECK_THAT(refusal(**d, {kind_of::update{}}), Contains("tied embedding"));
 }
 
 TEST_CASE("an activation of the wrong size is refused") {
@@ -97,7 +96,7 @@ TEST_CASE("an activation of the wrong size is refused") {
   s.has_embedding = s.has_head = false;
   auto d = kind.make(s);
   REQUIRE(d);
-  CHECK_THAT(refusal(**d, {.what = kind_of::forward, .in = {tokens({1, 2})}}),
+  CHECK_THAT(refusal(**d, {kind_of::forward{.input = tokens({1, 2})}}),
              Contains("an activation has 1920 bytes; got 8"));
 }
 
@@ -108,7 +107,7 @@ TEST_CASE("a closed device answers every operation submitted before") {
     auto d = kind.make(whole());
     REQUIRE(d);
     for (int i = 0; i < 50; ++i)
-      (*d)->submit({.what = kind_of::weights}, [&](const expected<outcome>&) { ++answers; });
+      (*d)->submit({kind_of::weights{}}, [&](const expected<outcome>&) { ++answers; });
   }
   CHECK(answers == 50);
 }

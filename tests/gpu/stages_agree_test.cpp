@@ -86,8 +86,8 @@ TEST_CASE("the same seed gives the same run, and another seed another run") {
   s.seed = 2;
   auto other = kind.make(s);
   REQUIRE(other);
-  CHECK(floats(run(**other, {.what = gpu::operation::kind::weights}).out[0]) !=
-        floats(run(**kind.make(a.specs[0]), {.what = gpu::operation::kind::weights}).out[0]));
+  CHECK(floats(run(**other, gpu::operations::weights{}).own) !=
+        floats(run(**kind.make(a.specs[0]), gpu::operations::weights{}).own));
 }
 
 TEST_CASE("the loss falls on repeated text") {
@@ -106,7 +106,7 @@ TEST_CASE("micro-batches may go forward together and back in another order") {
   const auto kind = GENERATE(from_range(devices()));
   const auto m = small_model();
   const auto all = lessons(m, 2, 2, 11);
-  using step = gpu::operation::kind;
+  namespace step = gpu::operations;
   std::vector<std::vector<float>> sums;
   for (const std::vector<std::uint32_t>& order :
        {std::vector<std::uint32_t>{0, 1}, std::vector<std::uint32_t>{1, 0}}) {
@@ -114,12 +114,11 @@ TEST_CASE("micro-batches may go forward together and back in another order") {
     auto d = kind.make(p.specs[0]);
     REQUIRE(d);
     for (std::uint32_t i : {0u, 1u})
-      run(**d, {.what = step::forward,
-                .microbatch = i,
-                .keep = true,
-                .in = {all[i].input, all[i].targets}});
-    for (const auto i : order) run(**d, {.what = step::backward, .microbatch = i});
-    sums.push_back(floats(run(**d, {.what = step::gradients}).out[0]));
+      run(**d,
+          step::forward{
+              .microbatch = i, .keep = true, .input = all[i].input, .targets = all[i].targets});
+    for (const auto i : order) run(**d, step::backward{.microbatch = i});
+    sums.push_back(floats(run(**d, step::gradients{}).own));
   }
   CHECK(largest_difference(sums[0], sums[1]) < 1e-5);
 }

@@ -77,20 +77,19 @@ TEST_CASE("an operation of a device that throws fails, and the next one is done"
   std::atomic<int> ended = 0;
   std::vector<expected<gpu::outcome>> all;
   {
-    gpu::operation_queue queue{[](const gpu::operation& o, const gpu::operation_queue::done& d) {
-      if (o.iteration == 1) throw std::length_error("a claimed size");
-      if (o.iteration == 2) throw std::bad_alloc{};
-      d(gpu::outcome{});
-      if (o.iteration == 3) throw std::runtime_error("it has answered");
-    }};
-    for (std::uint64_t i = 1; i <= 4; ++i) {
-      gpu::operation o;
-      o.iteration = i;
-      queue.submit(std::move(o), [&](expected<gpu::outcome> r) {
-        all.push_back(std::move(r));
-        ++ended;
-      });
-    }
+    gpu::operation_queue queue;
+    for (int i = 1; i <= 4; ++i)
+      queue.submit(
+          [i](const gpu::operation_queue::done& d) {
+            if (i == 1) throw std::length_error("a claimed size");
+            if (i == 2) throw std::bad_alloc{};
+            d(gpu::outcome{});
+            if (i == 3) throw std::runtime_error("it has answered");
+          },
+          [&](expected<gpu::outcome> r) {
+            all.push_back(std::move(r));
+            ++ended;
+          });
     CHECK(runtime::wait_until([&] { return ended == 4; }, 10));
   }
   REQUIRE(all.size() == 4);

@@ -24,25 +24,25 @@ std::vector<gradient_all_reduce::missing_tensor> device_all_reduce::missing() co
   return {};
 }
 
-std::vector<payload> device_all_reduce::start() {
+std::optional<payload> device_all_reduce::start() {
   TROUPE_INVARIANT(!started_, "devices sum their gradients once in an iteration");
   TROUPE_INVARIANT(!adds_tied_ || received_tied_,
                    "the first stage adds the tied gradient after it has arrived");
   started_ = true;
   if (!adds_tied_) return {};
-  return {std::move(*received_tied_)};
+  return std::move(*received_tied_);
 }
 
 std::vector<gradient_all_reduce::outgoing> device_all_reduce::finish_sum(
-    std::vector<payload> tied) {
+    std::optional<payload> tied) {
   // The device has put the tied embedding's gradient (last stage) or its sum (first stage) aside
   // for the other end of the pipeline.
   TROUPE_INVARIANT(started_ && !summed_, "a sum of devices ends once, after it has begun");
   summed_ = true;
-  if (!(sends_tied_ || adds_tied_) || tied.empty()) return {};
-  const auto bytes = tied[0].bytes().size();
+  if (!(sends_tied_ || adds_tied_) || !tied) return {};
+  const auto bytes = tied->bytes().size();
   const auto what = sends_tied_ ? tensor::kind::tied_partial : tensor::kind::tied_sum;
-  return {{what, pipeline_, sends_tied_ ? 0 : last_stage_, std::move(tied[0]), bytes}};
+  return {{what, pipeline_, sends_tied_ ? 0 : last_stage_, std::move(*tied), bytes}};
 }
 
 }  // namespace troupe::actors

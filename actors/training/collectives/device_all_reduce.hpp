@@ -9,7 +9,7 @@
 namespace troupe::actors {
 
 /// Like gradient_all_reduce, where the devices of a stage and its peers all-reduce directly
-/// (gpu::operation::kind::sum). Only a tied embedding's gradients are sent as tensors, and they are
+/// (gpu::operations::sum). Only a tied embedding's gradients are sent as tensors, and they are
 /// added in the same order: in the first stage, before the pipelines' all-reduce.
 class device_all_reduce {
  public:
@@ -26,13 +26,14 @@ class device_all_reduce {
   /// The tensors that this stage waits for.
   std::vector<gradient_all_reduce::missing_tensor> missing() const;
 
-  /// Can the device start its all-reduce? start() returns the operation's inputs; call it once.
+  /// Can the device start its all-reduce? start() returns a tied gradient to be added first, if
+  /// any; call it once.
   bool can_start() const { return !started_ && (!adds_tied_ || received_tied_); }
-  std::vector<payload> start();
+  std::optional<payload> start();
 
   /// The device has finished its all-reduce and returned a tied embedding's gradient. Returns what
   /// to send.
-  std::vector<gradient_all_reduce::outgoing> finish_sum(std::vector<payload> tied);
+  std::vector<gradient_all_reduce::outgoing> finish_sum(std::optional<payload> tied);
 
   bool complete() const { return summed_ && (!sends_tied_ || received_tied_); }
   /// The last stage's sum of a tied embedding's gradients, for its device; otherwise nothing.

@@ -9,37 +9,43 @@ namespace troupe::actors {
 
 bool device_stage::start(std::uint64_t iteration) {
   if (iteration == 0) return false;
-  submit({.what = gpu::operation::kind::load,
-          .path = checkpoint_path(setup_.how.checkpoint, iteration)});
+  submit({gpu::operations::load{checkpoint_path(setup_.how.checkpoint, iteration)}});
   return true;
 }
 
 // The actor is named only while an operation is under way: a reference that the stage's own state
 // held would keep the actor alive for ever.
-void device_stage::submit(gpu::operation o) {
-  if (!backend_.device) return;
-  backend_.device->submit(std::move(o), [me = stage_actor{self_}](expected<gpu::outcome> r) {
+gpu::stage_device::done device_stage::post() const {
+  return [me = stage_actor{self_}](expected<gpu::outcome> r) {
     caf::anon_send(me, device_done{std::move(r)});
-  });
+  };
 }
 
-expected<void> device_stage::add_inputs(gpu::operation& forward, std::uint64_t iteration,
+void device_stage::submit(gpu::operation o) {
+  if (backend_.device) backend_.device->submit(std::move(o), post());
+}
+
+void device_stage::submit_norms(gpu::operations::norms n) {
+  if (backend_.norms) backend_.norms->submit_norms(std::move(n), post());
+}
+
+expected<void> device_stage::add_inputs(gpu::operations::forward& step, std::uint64_t iteration,
                                         payload activation) {
   const bool first = setup_.name.stage == 0, last = setup_.name.stage + 1 == setup_.stages;
   if (!backend_.tokens || (!first && !last)) {
-    if (!first) forward.in.push_back(std::move(activation));
+    if (!first) step.input = std::move(activation);
     return {};
   }
-  auto read = backend_.tokens(iteration, forward.microbatch);
+  auto read = backend_.tokens(iteration, step.microbatch);
   if (!read) return refuse(read.error());
   auto& [tokens, targets] = *read;
-  forward.in.push_back(first ? std::move(tokens) : std::move(activation));
-  if (last) forward.in.push_back(std::move(targets));
+  step.input = first ? std::move(tokens) : std::move(activation);
+  if (last) step.targets = std::move(targets);
   return {};
 }
 
-stage_gradients device_stage::take_gradients(gpu::outcome& o) const {
-  stage_gradients g{std::move(o.out[0]), std::move(o.out[1])};
+stage_gradients device_stage::take_gradients(gpu::own_and_tied gradients) const {
+  stage_gradients g{std::move(gradients.own), std::move(gradients.tied)};
   g.own_bytes = g.own.bytes().size();
   g.tied_bytes = g.tied.bytes().size();
   return g;

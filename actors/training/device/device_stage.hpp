@@ -22,17 +22,18 @@ class device_stage final : public stage_executor {
 
   bool start(std::uint64_t iteration) override;
   void submit(gpu::operation o) override;
-  void release() override { backend_.device = nullptr; }
+  void submit_norms(gpu::operations::norms n) override;
+  void release() override { backend_.device = nullptr, backend_.norms = nullptr; }
 
-  expected<void> add_inputs(gpu::operation& forward, std::uint64_t iteration,
+  expected<void> add_inputs(gpu::operations::forward& step, std::uint64_t iteration,
                             payload activation) override;
   std::uint64_t output_bytes(stage_step::kind, const payload& body, std::uint64_t) const override {
     return body.bytes().size();
   }
   bool has_gradients() const override { return true; }
-  stage_gradients take_gradients(gpu::outcome& o) const override;
+  stage_gradients take_gradients(gpu::own_and_tied gradients) const override;
 
-  bool needs_norm() const override { return backend_.needs_norm; }
+  bool needs_norm() const override { return backend_.norms != nullptr; }
   std::optional<worker_report> worker() const override { return backend_.worker; }
 
   bool may_join_group() const override;
@@ -46,6 +47,8 @@ class device_stage final : public stage_executor {
   bool carry(const stage_name&, std::uint64_t, std::function<void()>) override { return false; }
 
  private:
+  gpu::stage_device::done post() const;
+
   stage_actor::pointer self_;
   const stage_setup& setup_;
   stage_backend backend_;

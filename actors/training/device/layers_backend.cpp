@@ -88,8 +88,9 @@ expected<stage_backend> make_layers_backend(const stage_setup& s,
                                       std::dynamic_pointer_cast<gpu::device_thread>(executor));
   if (!made) return refuse(made.error());
   stage_backend result;
-  result.device = std::move(made->device);
-  result.needs_norm = made->ready.needs_norm;
+  const std::shared_ptr<gpu::program_device> device = std::move(made->device);
+  result.device = device;
+  if (made->ready.needs_norm) result.norms = device;
   result.worker.emplace().engine =
       fmt::format("torch {} ({})", made->hello.torch, made->hello.blas);
   result.worker->ready_s = made->ready_s;

@@ -37,7 +37,11 @@ void simulated_stage::submit(gpu::operation o) {
   if (!released_) device_.submit(std::move(o), done_);
 }
 
-stage_gradients simulated_stage::take_gradients(gpu::outcome&) const {
+void simulated_stage::submit_norms(gpu::operations::norms n) {
+  if (!released_) device_.submit_norms(std::move(n), done_);
+}
+
+stage_gradients simulated_stage::take_gradients(gpu::own_and_tied) const {
   const auto all = o_.setup.costs.gradient_bytes, tied = o_.setup.costs.tied_bytes;
   return {{}, {}, all - std::min(all, tied), tied};
 }

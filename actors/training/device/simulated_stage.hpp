@@ -24,17 +24,20 @@ class simulated_stage final : public stage_executor {
 
   bool start(std::uint64_t iteration) override;
   void submit(gpu::operation o) override;
+  void submit_norms(gpu::operations::norms n) override;
   /// The result of the operation under way still arrives, as that of a real device does.
   void release() override { released_ = true; }
 
-  expected<void> add_inputs(gpu::operation&, std::uint64_t, payload) override { return {}; }
+  expected<void> add_inputs(gpu::operations::forward&, std::uint64_t, payload) override {
+    return {};
+  }
   std::uint64_t output_bytes(stage_step::kind what, const payload&,
                              std::uint64_t input_bytes) const override {
     return what == stage_step::kind::forward ? o_.setup.costs.activation_bytes : input_bytes;
   }
   bool has_gradients() const override { return o_.setup.costs.gradient_bytes > 0; }
   bool needs_norm() const override { return o_.setup.costs.norms_s.has_value(); }
-  stage_gradients take_gradients(gpu::outcome&) const override;
+  stage_gradients take_gradients(gpu::own_and_tied) const override;
 
   bool may_join_group() const override { return false; }
   /// It has no weights: the trainer's count of iterations is all that a resumed training needs.

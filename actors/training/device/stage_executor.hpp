@@ -31,12 +31,14 @@ class stage_executor {
   virtual bool start(std::uint64_t iteration) = 0;
   /// REQUIRES: the operation before it has ended. No effect after release().
   virtual void submit(gpu::operation o) = 0;
+  /// REQUIRES: as submit(); needs_norm().
+  virtual void submit_norms(gpu::operations::norms n) = 0;
   /// Gives the device back. The result of an operation under way still arrives.
   virtual void release() = 0;
 
   /// Adds the inputs of a forward: `activation`, or the tokens and targets of the stages at the
   /// ends. Fails if the data cannot be read.
-  virtual expected<void> add_inputs(gpu::operation& forward, std::uint64_t iteration,
+  virtual expected<void> add_inputs(gpu::operations::forward& step, std::uint64_t iteration,
                                     payload activation) = 0;
   /// Bytes of the tensor that follows from a step. `input_bytes`: of the step's own input.
   virtual std::uint64_t output_bytes(stage_step::kind what, const payload& body,
@@ -44,7 +46,7 @@ class stage_executor {
   /// False: a simulated training whose gradients have no size.
   virtual bool has_gradients() const = 0;
   /// From the result of operation `gradients`.
-  virtual stage_gradients take_gradients(gpu::outcome& o) const = 0;
+  virtual stage_gradients take_gradients(gpu::own_and_tied gradients) const = 0;
 
   /// Does an update need the squared norm of all stages' gradients?
   virtual bool needs_norm() const { return false; }

@@ -24,8 +24,9 @@ using token_feed = std::function<expected<std::pair<payload, payload>>(std::uint
 /// A real device for a stage, and its data.
 struct stage_backend {
   std::shared_ptr<gpu::stage_device> device;
-  token_feed tokens;        // of the first and the last stage; null: its device has its own
-  bool needs_norm = false;  // updates need the squared norm of all stages' gradients
+  token_feed tokens;  // of the first and the last stage; null: its device has its own
+  // The device, if its updates need the squared norm of all stages' gradients; else null.
+  std::shared_ptr<gpu::program_device> norms{};
   std::optional<worker_report> worker{};  // of a program, when it is ready
 };
 

@@ -35,16 +35,17 @@ gradient_exchange::outgoing gradient_exchange::add(stage_gradients g) {
   return now().by_hosts.begin(std::move(g.own), g.own_bytes, std::move(g.tied), g.tied_bytes);
 }
 
-std::optional<std::vector<payload>> gradient_exchange::take_device_inputs() {
+std::optional<gpu::operations::sum> gradient_exchange::take_device_sum() {
   if (!joined_ || !now().by_devices.can_start()) return {};
-  return now().by_devices.start();
+  return gpu::operations::sum{now().by_devices.start()};
 }
 
 // The devices keep the sums of their own gradients.
-std::pair<payload, payload> gradient_exchange::result() {
+gpu::own_and_tied gradient_exchange::result() {
   TROUPE_INVARIANT(complete(), "a sum is taken when the gradients of all replicas are there");
   if (joined_) return {payload{}, now().by_devices.result()};
-  return now().by_hosts.result();
+  auto [own, tied] = now().by_hosts.result();
+  return {std::move(own), std::move(tied)};
 }
 
 }  // namespace troupe::actors

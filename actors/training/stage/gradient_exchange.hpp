@@ -39,10 +39,10 @@ class gradient_exchange {
   /// The squared norms of this stage's layers, of the sums. Returns what to send.
   outgoing add_norms(std::vector<double> norms) { return now().norms.begin(std::move(norms)); }
   const norm_exchange& norm() const { return now().norms; }
-  /// The inputs of the devices' all-reduce, once, as soon as it can begin.
-  std::optional<std::vector<payload>> take_device_inputs();
+  /// The devices' all-reduce, once, as soon as it can begin.
+  std::optional<gpu::operations::sum> take_device_sum();
   /// The devices' all-reduce is over. Returns what to send.
-  outgoing finish_sum(std::vector<payload> tied) {
+  outgoing finish_sum(std::optional<payload> tied) {
     return now().by_devices.finish_sum(std::move(tied));
   }
 
@@ -55,7 +55,7 @@ class gradient_exchange {
     return joined_ ? now().by_devices.complete() : now().by_hosts.complete();
   }
   /// The sums for the update: own gradients, and a tied embedding's.
-  std::pair<payload, payload> result();
+  gpu::own_and_tied result();
   std::vector<gradient_all_reduce::missing_tensor> missing() const {
     if (now().norms.has_begun()) return now().norms.missing();
     return joined_ ? now().by_devices.missing() : now().by_hosts.missing();

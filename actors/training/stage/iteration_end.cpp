@@ -2,7 +2,6 @@
 
 #include "actors/training/device/stage_backend.hpp"
 #include "actors/training/stage/stage.hpp"
-#include "actors/training/stage/stage_operations.hpp"
 #include "gpu/model/checkpoint_fence.hpp"
 #include "messages/base/invariant.hpp"
 
@@ -23,13 +22,13 @@ void stage_state::begin_gradients() {
     return advance_exchange();
   }
   phase_ = phase::gradients;
-  submit({.what = gpu::operation::kind::gradients});
+  submit({gpu::operations::gradients{}});
 }
 
-void stage_state::begin_exchange(gpu::outcome o) {
+void stage_state::begin_exchange(gpu::own_and_tied gradients) {
   phase_ = phase::exchange;
   exchange_began_s_ = now_s();
-  send_all(training_.add_gradients(executor_->take_gradients(o)));
+  send_all(training_.add_gradients(executor_->take_gradients(std::move(gradients))));
   advance_exchange();
 }
 
@@ -40,8 +39,7 @@ void stage_state::advance_exchange() {
   auto& gradients = training_.gradients();
   if (const auto& error = gradients.error(); !error.empty())
     return fail({reason::kind::malformed, error});
-  if (auto inputs = gradients.take_device_inputs())
-    return submit({.what = gpu::operation::kind::sum, .in = std::move(*inputs)});
+  if (auto sum = gradients.take_device_sum()) return submit({std::move(*sum)});
   if (!gradients.complete()) {
     // Devices that all-reduce have no guest.
     if (!gradients.joined()) be_idle(o_.setup.order.size() + 1);
@@ -60,23 +58,27 @@ void stage_state::advance_norm() {
   if (!gradients.error().empty()) return fail({reason::kind::malformed, gradients.error()});
   if (!gradients.norm().complete()) return tensors_.await(o_.setup.order.size() + 1, nullptr);
   phase_ = phase::update;
-  submit(clipped_update_operation(gradients.norm().result(), training_.gradient_scale()));
+  // The sums are in the device since it computed their norms.
+  submit({.what = gpu::operations::update{.scale = training_.gradient_scale()},
+          .program = {.squared_norm = gradients.norm().result()}});
 }
 
-void stage_state::update(std::pair<payload, payload> sums) {
+void stage_state::update(gpu::own_and_tied sums) {
   TROUPE_INVARIANT(next_ == o_.setup.order.size(), "parameters are updated after the last step");
-  const bool clips = executor_->needs_norm();
-  phase_ = clips ? phase::norms : phase::update;
-  submit(clips ? norms_operation(std::move(sums))
-               : update_operation(std::move(sums), training_.gradient_scale()));
+  phase_ = executor_->needs_norm() ? phase::norms : phase::update;
+  if (phase_ == phase::update)
+    return submit({gpu::operations::update{std::move(sums), training_.gradient_scale()}});
+  give([this, n = gpu::operations::norms{std::move(sums), training_.iteration()}] {
+    executor_->submit_norms(n);
+  });
 }
 
 // The lending comes first: what it adds is part of the report.
-void stage_state::end_iteration(const gpu::outcome& o) {
+void stage_state::end_iteration(const gpu::operations::update::result& done) {
   TROUPE_INVARIANT(phase_ == phase::update, "an iteration ends with its update");
   training_.report().end_s = reports_.training_time_s();
   lending_.on_iteration_ended(training_.report());
-  training_.end_iteration(o, tensors_.received().hops());
+  training_.end_iteration(done, tensors_.received().hops());
   tensors_.end_iteration();
   training_.is_checkpoint_due() ? save() : saved();
 }
@@ -93,8 +95,7 @@ void stage_state::save() {
   TROUPE_INVARIANT(!busy_, "a checkpoint is written while the device is idle");
   if (const auto ok = gpu::check_fence(how.checkpoint, me().lease); !ok) return fail(ok.error());
   phase_ = phase::saving;
-  submit({.what = gpu::operation::kind::save,
-          .path = checkpoint_path(how.checkpoint, training_.iteration())});
+  submit({gpu::operations::save{checkpoint_path(how.checkpoint, training_.iteration())}});
 }
 
 // Also after a checkpoint that only the trainer's halt has asked for: that iteration was reported

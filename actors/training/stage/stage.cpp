@@ -10,7 +10,6 @@
 #include "actors/training/device/simulated_stage.hpp"
 #include "actors/training/device/stage_backend.hpp"
 #include "actors/training/stage/stage_checks.hpp"
-#include "actors/training/stage/stage_operations.hpp"
 #include "gpu/model/checkpoint_fence.hpp"
 #include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
@@ -207,16 +206,18 @@ void stage_state::advance() {
 void stage_state::begin_step(const stage_step& s) {
   TROUPE_INVARIANT(phase_ == phase::steps && !busy_, "a step begins while the device is idle");
   submitted_s_ = now_s();
-  auto o = operation_of(s);
+  gpu::operation o{gpu::operations::recompute{s.microbatch}};
   if (s.what == step_kind::forward) {
     training_.begin_forward();
-    o.keep = !recomputes_[s.microbatch];
+    gpu::operations::forward step{s.microbatch, !recomputes_[s.microbatch]};
     auto activation = tensors_.received().take_input(s);
-    if (auto ok = executor_->add_inputs(o, training_.iteration(), std::move(activation)); !ok)
+    if (auto ok = executor_->add_inputs(step, training_.iteration(), std::move(activation)); !ok)
       return fail(ok.error());
+    o.what = std::move(step);
   } else if (s.what == step_kind::backward) {
-    if (!last()) o.in.push_back(tensors_.received().take_input(s));
-    o.last_backward = training_.gradients().joined() && is_last_backward();
+    o.what = gpu::operations::backward{s.microbatch,
+                                       last() ? payload{} : tensors_.received().take_input(s),
+                                       training_.gradients().joined() && is_last_backward()};
   }
   if (next_ == 0) {
     training_.report().begin_s = submitted_s_ - reports_.ahead_s();
@@ -238,21 +239,23 @@ void stage_state::end_step(const stage_step& s, gpu::outcome o) {
   TROUPE_INVARIANT(phase_ == phase::steps && next_ < o_.setup.order.size(),
                    "a step that ends is the one that began");
   ++next_;
-  auto body = o.out.empty() ? payload{} : std::move(o.out.front());
-  const bool forward = s.what == step_kind::forward;
+  const bool forward = s.what == step_kind::forward, backward = s.what == step_kind::backward;
+  auto body = forward    ? std::move(o.of<gpu::operations::forward>().activation)
+              : backward ? std::move(o.of<gpu::operations::backward>().gradient)
+                         : payload{};
   tensor t;
   t.bytes = executor_->output_bytes(s.what, body, tensors_.received().input_bytes());
   t.microbatch = s.microbatch;
   t.to_pipeline = me().pipeline;
   if (t.bytes > 0 && (forward || last())) training_.set_activation_bytes(t.bytes);
   if (forward) {
-    training_.end_forward(o);
+    training_.end_forward(o.of<gpu::operations::forward>());
     if (last()) return;
     t.what = tensor::kind::activation;
     t.to_stage = me().stage + 1;
     t.path = o_.setup.forward;
   } else {
-    if (s.what == step_kind::recompute) return;
+    if (!backward) return;
     training_.end_backward();
     if (first()) return;
     t.what = tensor::kind::gradient;
@@ -266,16 +269,21 @@ void stage_state::end_step(const stage_step& s, gpu::outcome o) {
 // -- the device
 
 void stage_state::submit(gpu::operation o) {
+  o.program.iteration = training_.iteration();
+  give([this, o = std::move(o)] { executor_->submit(o); });
+}
+
+/// Gives the device an operation, at once unless it is lent.
+void stage_state::give(std::function<void()> to_device) {
   TROUPE_INVARIANT(!busy_, "an operation begins while the device is idle");
   busy_ = true;
-  o.iteration = training_.iteration();
   if (phase_ != phase::steps) submitted_s_ = now_s();
   const double wait_s = lending_.on_busy(training_.iteration_of_window(), operation_number());
-  if (wait_s <= 0) return executor_->submit(std::move(o));
+  if (wait_s <= 0) return to_device();
   // The delay is counted as such: the operation itself takes no longer.
-  send_later(self_, wait_s, call_now{[this, o = std::move(o)] {
+  send_later(self_, wait_s, call_now{[this, give_now = std::move(to_device)] {
                submitted_s_ = now_s();
-               executor_->submit(o);
+               give_now();
              }});
 }
 
@@ -313,7 +321,8 @@ void stage_state::on_device_done(expected<gpu::outcome> r) {
       return request_group_id();
     case phase::communicator_id: {
       stage_report ready;
-      ready.communicator_id = communicator_id_of(o);
+      ready.communicator_id =
+          o.of<gpu::operations::make_communicator_id>().id.values<std::uint8_t>();
       return report_ready(std::move(ready));
     }
     case phase::joining:
@@ -329,21 +338,21 @@ void stage_state::on_device_done(expected<gpu::outcome> r) {
     }
     case phase::gradients:
       training_.add_time(task_kind::reduce, took_s);
-      return begin_exchange(std::move(o));
+      return begin_exchange(std::move(o.of<gpu::operations::gradients>()));
     case phase::exchange:
-      send_all(training_.gradients().finish_sum(std::move(o.out)));
+      send_all(training_.gradients().finish_sum(std::move(o.of<gpu::operations::sum>().tied)));
       return advance_exchange();
     case phase::norms:
       training_.add_norms_time(took_s);
       phase_ = phase::norm_exchange;
-      send_all(training_.gradients().add_norms(std::move(o.norms)));
+      send_all(training_.gradients().add_norms(std::move(o.of<gpu::operations::norms>().squared)));
       return advance_norm();
     case phase::norm_exchange:  // it has no operation
       return;
     case phase::update:
       training_.add_time(task_kind::update, took_s);
       record_task(task_kind::update, 0, took_s);
-      return end_iteration(o);
+      return end_iteration(o.of<gpu::operations::update>());
     case phase::saving:
       record_task(task_kind::checkpoint, 0, took_s);
       training_.mark_saved();

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -112,11 +113,11 @@ class stage_state {
 
   // The end of an iteration.
   void begin_gradients();
-  void begin_exchange(gpu::outcome o);
+  void begin_exchange(gpu::own_and_tied gradients);
   void advance_exchange();
-  void update(std::pair<payload, payload> sums);
+  void update(gpu::own_and_tied sums);
   void advance_norm();
-  void end_iteration(const gpu::outcome& o);
+  void end_iteration(const gpu::operations::update::result& done);
   void save();
   void saved();
 
@@ -130,6 +131,7 @@ class stage_state {
   void on_device_done(expected<gpu::outcome> r);
   bool may_go_on_alone(const reason& why) const;
   void submit(gpu::operation o);
+  void give(std::function<void()> to_device);
   void be_idle(std::size_t operation);
   std::optional<std::size_t> operation_number() const;
   void record_task(task_kind what, std::uint32_t microbatch, double took_s);

@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "actors/training/stage/stage.hpp"
-#include "actors/training/stage/stage_operations.hpp"
 
 // How the devices of a stage and its peers become a group, before the first step.
 
@@ -14,7 +13,7 @@ void stage_state::request_group_id() {
   const bool alone = o_.setup.pipelines == 1 && o_.setup.devices.size() <= 1;
   if (alone || !executor_->may_join_group()) return report_ready();
   phase_ = phase::communicator_id;
-  submit(make_group_operation(o_.setup));
+  submit({gpu::operations::make_communicator_id{me().pipeline, o_.setup.pipelines}});
 }
 
 /// Before the first step a group is joined, once; or left, if a peer's device could not join.
@@ -28,7 +27,8 @@ void stage_state::on_group(const stage_run& r) {
     return;
   phase_ = phase::joining;
   gradients.join();
-  submit(join_communicator_operation(o_.setup, r.communicator_id));
+  submit({gpu::operations::join_communicator{payload{r.communicator_id}, me().pipeline,
+                                             o_.setup.pipelines}});
 }
 
 void stage_state::end_join(std::optional<reason> refused) {

@@ -47,9 +47,9 @@ void stage_training::begin_forward() {
                    "no more micro-batches are in flight than an iteration has");
 }
 
-void stage_training::end_forward(const gpu::outcome& o) {
-  loss_sum_ += o.loss;
-  add_values(values_, o.more);
+void stage_training::end_forward(const gpu::operations::forward::result& r) {
+  loss_sum_ += r.loss;
+  add_values(values_, r.more);
 }
 
 gradient_exchange::outgoing stage_training::add_gradients(stage_gradients g) {
@@ -63,7 +63,8 @@ double stage_training::gradient_scale() const {
   return 1.0 / (static_cast<double>(setup_->microbatches) * setup_->pipelines);
 }
 
-void stage_training::end_iteration(const gpu::outcome& update, const hop_times& hops) {
+void stage_training::end_iteration(const gpu::operations::update::result& update,
+                                   const hop_times& hops) {
   auto& r = report_;
   TROUPE_INVARIANT(in_flight_ == 0, "no micro-batch is in flight at the end of an iteration");
   TROUPE_INVARIANT(report_.iteration == 0, "an iteration is reported before the next one ends");

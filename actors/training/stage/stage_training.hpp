@@ -50,7 +50,7 @@ class stage_training {
 
   void begin_iteration();
   void begin_forward();
-  void end_forward(const gpu::outcome& o);
+  void end_forward(const gpu::operations::forward::result& r);
   void end_backward() { --in_flight_; }
   /// A task of this kind took so long. `reduce`: the copy of the gradients to the host.
   void add_time(task_kind what, double s) { times_.add(what, s); }
@@ -67,7 +67,7 @@ class stage_training {
   double gradient_scale() const;
 
   /// The update is over; report().end_s is set. `hops`: the transfers to this stage.
-  void end_iteration(const gpu::outcome& update, const hop_times& hops);
+  void end_iteration(const gpu::operations::update::result& update, const hop_times& hops);
 
   // -- checkpoints
 

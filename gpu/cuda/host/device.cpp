@@ -40,8 +40,7 @@ device::device(const stage_spec& s, std::shared_ptr<machine> m, first_values fir
       tensor_group_{tensor_group},
       stage_{s, std::move(m), std::move(tensor_group), piece_bytes},
       patience_{patience},
-      submitter_{[this](const operation& o, done completed) { enqueue(o, std::move(completed)); },
-                 [this] { machine_->enter(); }} {
+      submitter_{[this] { machine_->enter(); }} {
   if (first == first_values::set) stage_.reset();
   if (tensor_group_) rehearse();
   completer_ = std::thread{[this] { complete_operations(); }};
@@ -65,16 +64,26 @@ device::~device() {
 }
 
 void device::submit(operation o, done d) {
-  submitter_.submit(std::move(o), std::move(d));
+  submitter_.submit(std::move(o), std::move(d),
+                    [this](const auto& what, const operation& all, done completed) {
+                      enqueue(what, all.timed, std::move(completed));
+                    });
+}
+
+void device::submit_values(done d) {
+  submitter_.submit(
+      [this](const done& completed) { enqueue(operations::values{}, false, completed); },
+      std::move(d));
 }
 
 // Two threads: one launches kernels, the other waits for them. The GPU's queue thus never runs dry
 // while a result is delivered.
-void device::enqueue(const operation& o, done completed) {
+template <class What>
+void device::enqueue(const What& o, bool timed, done completed) {
   pending p;
   p.begin_s = now_s();
   p.completed = std::move(completed);
-  p.timed = o.timed;
+  p.timed = timed;
   start(o, p);
   {
     std::lock_guard lock{guard_};
@@ -106,8 +115,8 @@ void device::complete_operations() {
     if (p.result) {
       p.result->begin_s = std::max(p.begin_s, before_s);  // it waited for the previous one
       p.result->end_s = before_s = now_s();
-      if (p.loss) p.result->loss = *p.loss;
-      if (p.norm) p.result->squared_norm = *p.norm;
+      if (p.loss) p.result->of<operations::forward>().loss = *p.loss;
+      if (p.norm) p.result->of<operations::update>().squared_norm = *p.norm;
     }
     for (auto* e : {p.from, p.to})
       if (e != nullptr) machine_->forget(e);
@@ -151,11 +160,17 @@ void device::broke(const reason& why) {
 // An operation that changes weights or gradients and fails half-way leaves them undefined: the
 // device then refuses all but a load. An all-reduce that had begun is aborted as well, as peers
 // would wait for its part.
-void device::start(const operation& o, pending& p) {
+template <class What>
+void device::start(const What& o, pending& p) {
+  namespace kinds = operations;
   auto ok = progress_.check(o);
   if (ok) ok = check_payloads(spec_, o, summed_);
-  if (ok) ok = check_sums(o);
-  if (std::lock_guard lock{guard_}; broken_ && o.what != operation::kind::load)
+  // Some gradients are already summed over all members, others are not: only `sum` can continue.
+  if (ok && sums_begun_ &&
+      kinds::is_one_of<What, kinds::backward, kinds::gradients, kinds::update,
+                       kinds::join_communicator>)
+    ok = refuse(reason::kind::invalid, "gradient all-reduce already started; expected sum or load");
+  if (std::lock_guard lock{guard_}; broken_ && !kinds::is_one_of<What, kinds::load>)
     ok = refuse(broken_->code,
                 fmt::format("device state is invalid; load a checkpoint first: {}", broken_->text));
   if (!ok) {
@@ -166,11 +181,11 @@ void device::start(const operation& o, pending& p) {
     perform(o, p);
     p.event = machine_->record_event();
   } catch (const std::runtime_error& e) {
-    using kind = operation::kind;
-    if (o.what == kind::sum || (o.what == kind::backward && sums_begun_)) end_group(e.what());
+    if (kinds::is_one_of<What, kinds::sum> ||
+        (kinds::is_one_of<What, kinds::backward> && sums_begun_))
+      end_group(e.what());
     settle();
-    if (o.what == kind::backward || o.what == kind::sum || o.what == kind::update ||
-        o.what == kind::load)
+    if (kinds::is_one_of<What, kinds::backward, kinds::sum, kinds::update, kinds::load>)
       broke({code_of(e), e.what()});
     p.result = refuse(code_of(e), e.what());
   }
@@ -182,39 +197,6 @@ void device::settle() {
     machine_->wait(machine_->record_event());
   } catch (const std::runtime_error&) {  // the first error is reported
   }
-}
-
-void device::perform(const operation& o, pending& p) {
-  using kind = operation::kind;
-  switch (o.what) {
-    case kind::forward:
-      return forward(o, p);
-    case kind::recompute:
-      return recompute(o, p);
-    case kind::backward:
-      return backward(o, p);
-    case kind::gradients:
-      return take_out_both(stage_.gradients(), p);
-    case kind::update:
-      return update(o, p);
-    case kind::make_communicator_id:
-      return create_group_id(o, p);
-    case kind::join_communicator:
-      return join_communicator(o);
-    case kind::sum:
-      return sum(o, p);
-    case kind::save:
-      return save(o, p);
-    case kind::load:
-      return load(o, p);
-    case kind::weights:
-      return take_out_both(stage_.weights(), p);
-    case kind::values:
-      return values(p);
-    case kind::norms:
-      break;
-  }
-  p.result = refuse(reason::kind::invalid, "unsupported operation");
 }
 
 /// Copies values to the GPU through pinned memory.
@@ -250,10 +232,10 @@ const double* device::take_out(const buffer<double>& one, pending& p) {
   return to.get();
 }
 
-void device::take_out_both(const buffer<float>& values, pending& p) {
+own_and_tied device::take_out_both(const buffer<float>& values, pending& p) {
   const auto own = stage_.own();
-  p.result->out = {take_out(values, own, p),
-                   take_out(buffer<float>{values, values.get() + own}, stage_.tied(), p)};
+  return {take_out(values, own, p),
+          take_out(buffer<float>{values, values.get() + own}, stage_.tied(), p)};
 }
 
 /// The tokens, and the positions of each occurring word for their gradients, in one copy of
@@ -311,76 +293,86 @@ auto device::in_one_pass(Ask ask, pending& p) {
   }
 }
 
-stage_input device::input_of(const operation& o, pending& p) {
+stage_input device::input_of(const operations::forward& o, pending& p) {
   stage_input in;
   if (spec_.has_embedding)
-    bring_tokens(o.in[0], in, p);
+    bring_tokens(o.input, in, p);
   else
-    in.activation = bring_floats(o.in[0], p);
+    in.activation = bring_floats(o.input, p);
   if (spec_.has_head) {
-    const auto targets = o.in[1].values<std::uint32_t>();
+    const auto targets = o.targets.values<std::uint32_t>();
     in.targets = bring(std::span<const std::uint32_t>{targets}, p);
   }
   return in;
 }
 
-void device::forward(const operation& o, pending& p) {
+void device::perform(const operations::forward& o, pending& p) {
   auto m = std::make_shared<microbatch>();
   p.held.push_back(m);
   m->in = input_of(o, p);
   const auto made =
       in_one_pass([&] { return stage_.forward(m->in, o.keep ? &m->kept : nullptr); }, p);
+  auto& out = p.result->what.emplace<operations::forward::result>();
   if (made.activation)
-    p.result->out = {take_out(made.activation, tokens_of(spec_) * spec_.model.hidden, p)};
+    out.activation = take_out(made.activation, tokens_of(spec_) * spec_.model.hidden, p);
   if (made.loss) p.loss = take_out(made.loss, p);
   held_[o.microbatch] = std::move(m);
   progress_.went_forward(o.microbatch, o.keep);
 }
 
 // A recompute that failed half-way may have left activations, so `kept` is emptied first.
-void device::recompute(const operation& o, pending& p) {
+void device::perform(const operations::recompute& o, pending& p) {
   const auto m = held_.at(o.microbatch);
   p.held.push_back(m);
   if (progress_.kept(o.microbatch)) return;
   m->kept = {};
   const auto made = in_one_pass([&] { return stage_.forward(m->in, &m->kept); }, p);
   if (made.activation) p.held.push_back(made.activation);
-  if (made.loss) p.loss = take_out(made.loss, p);
+  if (made.loss) p.held.push_back(made.loss);
   progress_.went_forward(o.microbatch, true);
 }
 
 // Gradients of earlier micro-batches are only partial sums: the all-reduce runs beside the last
 // one.
-void device::backward(const operation& o, pending& p) {
+void device::perform(const operations::backward& o, pending& p) {
   const auto m = held_.at(o.microbatch);
   p.held.push_back(m);
   buffer<float> gradient;
-  if (!spec_.has_head) gradient = bring_floats(o.in[0], p);
-  const auto with = o.last_backward ? beside_backward() : nullptr;
+  if (!spec_.has_head) gradient = bring_floats(o.gradient, p);
+  const auto with = o.last ? beside_backward() : nullptr;
   const auto made = in_one_pass(
       [&] { return stage_.backward(m->in, m->kept, std::move(gradient), with.get()); }, p);
   p.held.push_back(made);
-  if (!spec_.has_embedding)
-    p.result->out = {take_out(made, tokens_of(spec_) * spec_.model.hidden, p)};
+  auto& out = p.result->what.emplace<operations::backward::result>();
+  if (!spec_.has_embedding) out.gradient = take_out(made, tokens_of(spec_) * spec_.model.hidden, p);
   m->kept = {};  // its memory can be reused by later kernels
   held_.erase(o.microbatch);
   progress_.forget(o.microbatch);
   went_back_ = true;
 }
 
+void device::perform(const operations::gradients&, pending& p) {
+  p.result->what = take_out_both(stage_.gradients(), p);
+}
+
+void device::perform(const operations::weights&, pending& p) {
+  p.result->what = take_out_both(stage_.weights(), p);
+}
+
 // The norm is copied out behind the kernels and read when the operation completes.
-void device::update(const operation& o, pending& p) {
-  const auto brought = [&](std::size_t i) {
-    return i < o.in.size() && !o.in[i].empty() ? bring_floats(o.in[i], p) : nullptr;
+void device::perform(const operations::update& o, pending& p) {
+  const auto brought = [&](const payload& sums) {
+    return sums.empty() ? nullptr : bring_floats(sums, p);
   };
-  const auto own = brought(0), tied = brought(1);
+  const auto own = brought(o.sums.own), tied = brought(o.sums.tied);
   stage_.replace_gradients(own.get(), tied.get());
+  p.result->what = operations::update::result{};
   p.norm = take_out(timed([&] { return stage_.update(o.scale); }, p), p);
   summed_ = went_back_ = false;
 }
 
 // Synchronous on the launching thread: later operations would change the values.
-void device::save(const operation& o, pending& p) {
+void device::perform(const operations::save& o, pending& p) {
   auto v = stage_.read();
   const auto ok = save_values(
       o.path, spec_, stage_.steps,
@@ -388,16 +380,16 @@ void device::save(const operation& o, pending& p) {
   if (!ok) p.result = refuse(ok.error());
 }
 
-void device::values(pending& p) {
+void device::perform(const operations::values&, pending& p) {
   auto v = stage_.read();
-  for (auto* from : {&v.weights, &v.first_moments, &v.second_moments})
-    p.result->out.push_back(payload{std::move(*from)});
-  p.result->steps = stage_.steps;
+  p.result->what =
+      operations::values::result{payload{std::move(v.weights)}, payload{std::move(v.first_moments)},
+                                 payload{std::move(v.second_moments)}, stage_.steps};
 }
 
 // The files are read completely before the GPU changes: a failed load leaves the weights as they
 // were.
-void device::load(const operation& o, pending& p) {
+void device::perform(const operations::load& o, pending& p) {
   const auto n = stage_.own() + stage_.tied();
   stage::host_values v{std::vector<float>(n), std::vector<float>(n), std::vector<float>(n)};
   const auto steps = load_values(

@@ -35,7 +35,7 @@ std::unique_ptr<stage_device> share_stage(const stage_spec& s,
 
 /// A stage on a machine. One thread launches operations ahead of the GPU; another waits for each in
 /// order and delivers its result.
-class device final : public stage_device {
+class device final : public member_device {
  public:
   /// Do weights get their initial values, or stay uninitialized (for measuring memory)?
   enum class first_values { set, none };
@@ -49,6 +49,7 @@ class device final : public stage_device {
   ~device() override;
 
   void submit(operation o, done d) override;
+  void submit_values(done d) override;
 
  private:
   struct microbatch {
@@ -68,22 +69,25 @@ class device final : public stage_device {
     std::vector<std::shared_ptr<const void>> held{};  // until then
   };
 
-  void enqueue(const operation& o, done completed);
+  template <class What>
+  void enqueue(const What& o, bool timed, done completed);
   void complete_operations();
   void wait_for(const pending& p);
-  void start(const operation& o, pending& p);
+  template <class What>
+  void start(const What& o, pending& p);
   void settle();
-  void perform(const operation& o, pending& p);
-  void forward(const operation& o, pending& p);
-  void recompute(const operation& o, pending& p);
-  void backward(const operation& o, pending& p);
-  void update(const operation& o, pending& p);
-  void create_group_id(const operation& o, pending& p);
-  void join_communicator(const operation& o);
-  void values(pending& p);
-  void sum(const operation& o, pending& p);
-  void save(const operation& o, pending& p);
-  void load(const operation& o, pending& p);
+  void perform(const operations::forward& o, pending& p);
+  void perform(const operations::recompute& o, pending& p);
+  void perform(const operations::backward& o, pending& p);
+  void perform(const operations::gradients&, pending& p);
+  void perform(const operations::update& o, pending& p);
+  void perform(const operations::make_communicator_id& o, pending& p);
+  void perform(const operations::join_communicator& o, pending&);
+  void perform(const operations::sum& o, pending& p);
+  void perform(const operations::save& o, pending& p);
+  void perform(const operations::load& o, pending& p);
+  void perform(const operations::weights&, pending& p);
+  void perform(const operations::values&, pending& p);
 
   template <class Launch>
   auto timed(Launch launch, pending& p);
@@ -92,7 +96,6 @@ class device final : public stage_device {
   void rehearse();
   std::shared_ptr<device_communicator> peers();
   std::shared_ptr<device_communicator> beside_backward();
-  expected<void> check_sums(const operation& o) const;
   void end_group(const std::string& why);
   void broke(const reason& why);
 
@@ -101,8 +104,8 @@ class device final : public stage_device {
   buffer<float> bring_floats(const payload& from, pending& p);
   payload take_out(const buffer<float>& from, std::size_t values, pending& p);
   const double* take_out(const buffer<double>& one, pending& p);
-  void take_out_both(const buffer<float>& values, pending& p);
-  stage_input input_of(const operation& o, pending& p);
+  own_and_tied take_out_both(const buffer<float>& values, pending& p);
+  stage_input input_of(const operations::forward& o, pending& p);
   void bring_tokens(const payload& tokens, stage_input& in, pending& p);
 
   stage_spec spec_;

@@ -8,24 +8,25 @@
 namespace troupe::gpu::cuda {
 
 // Only rank 0 makes an id; the others answer with nothing, which shows that they have collectives.
-void device::create_group_id(const operation& o, pending& p) {
+void device::perform(const operations::make_communicator_id& o, pending& p) {
   std::string why;
   const auto* with = collectives_of(*machine_, why);
   if (!with)
     p.result = refuse(reason::kind::unavailable, why);
   else
-    p.result->out = {o.rank == 0 && o.size > 1 ? payload{make_communicator_id(*with)} : payload{}};
+    p.result->what = operations::make_communicator_id::result{
+        o.rank == 0 && o.size > 1 ? payload{make_communicator_id(*with)} : payload{}};
 }
 
 // The rehearsal comes before joining: afterwards peers may already wait in an all-reduce.
-void device::join_communicator(const operation& o) {
+void device::perform(const operations::join_communicator& o, pending&) {
   std::string why;
   const auto* with = collectives_of(*machine_, why);
   if (!with) throw std::runtime_error(why);
-  if (o.in.size() != 1 || o.rank >= o.size)
+  if (o.id.empty() || o.rank >= o.size)
     throw std::runtime_error("joining a group needs a group id and a rank");
   rehearse();
-  auto member = std::make_unique<communicator>(*with, o.in[0].bytes(), o.rank, o.size, patience_,
+  auto member = std::make_unique<communicator>(*with, o.id.bytes(), o.rank, o.size, patience_,
                                                [this] { return leaving_.load(); });
   auto joined = std::make_shared<nccl_communicator>(machine_, std::move(member));
   std::lock_guard lock{guard_};
@@ -53,24 +54,23 @@ void device::rehearse() {
   std::deque<pending> answered;  // unsent results hold host memory
   const std::shared_ptr<void> settled{this, [this](void*) { settle(); }};  // before these are gone
   constexpr std::size_t unsent = 4;
-  for (const auto& one : passes) {
-    operation o{.microbatch = one.microbatch, .keep = one.what == pass::forward_kept};
-    if (one.what == pass::backward) {
-      o.what = operation::kind::backward;
-      o.in = {values};
-    } else if (one.what == pass::recompute) {
-      o.what = operation::kind::recompute;
-    } else {
-      o.in = {spec_.has_embedding ? words : values};
-      if (spec_.has_head) o.in.push_back(words);
-    }
-    if (!progress_.check(o)) continue;  // it will be rejected when it is requested
+  const auto go = [&](const auto& o) {
+    if (!progress_.check(o)) return;  // it will be rejected when it is requested
     auto& p = answered.emplace_back();
     perform(o, p);
     machine_->wait(machine_->record_event());
     p.held.clear();
     if (answered.size() > unsent) answered.pop_front();
-  }
+  };
+  for (const auto& one : passes)
+    if (one.what == pass::backward)
+      go(operations::backward{one.microbatch, values});
+    else if (one.what == pass::recompute)
+      go(operations::recompute{one.microbatch});
+    else
+      go(operations::forward{one.microbatch, one.what == pass::forward_kept,
+                             spec_.has_embedding ? words : values,
+                             spec_.has_head ? words : payload{}});
   // Memory for an update and the end of the all-reduce.
   const auto norm = stage_.copied().take<double>(1), norm_here = stage_.host().take<double>(1);
   const auto tied = stage_.copied().take<float>(stage_.tied()),
@@ -83,14 +83,15 @@ void device::rehearse() {
 
 // The tied matrix's gradient of the last stage arrives as a payload and its sum returns as a
 // result.
-void device::sum(const operation& o, pending& p) {
+void device::perform(const operations::sum& o, pending& p) {
   const auto with = peers();
   if (!with) throw std::runtime_error("this device has not joined an all-reduce group");
   p.with = with;
   buffer<float> others;
-  if (!o.in.empty()) others = bring_floats(o.in[0], p);
+  if (o.tied) others = bring_floats(*o.tied, p);
+  auto& sums = p.result->what.emplace<operations::sum::result>();
   const auto tied = stage_.sum_gradients(*with, others.get());
-  if (tied) p.result->out = {take_out(tied, stage_.tied(), p)};
+  if (tied) sums.tied = take_out(tied, stage_.tied(), p);
   summed_ = true;
   sums_begun_ = false;
 }
@@ -104,15 +105,6 @@ std::shared_ptr<device_communicator> device::beside_backward() {
   const auto with = off ? nullptr : peers();
   sums_begun_ = with != nullptr;
   return with;
-}
-
-/// Some gradients are already summed over all members, others are not: only `sum` can continue.
-expected<void> device::check_sums(const operation& o) const {
-  using kind = operation::kind;
-  const bool other = o.what == kind::backward || o.what == kind::gradients ||
-                     o.what == kind::update || o.what == kind::join_communicator;
-  if (!sums_begun_ || !other) return {};
-  return refuse(reason::kind::invalid, "gradient all-reduce already started; expected sum or load");
 }
 
 /// Waits for peers' all-reduces end with an error. The group must be joined anew.

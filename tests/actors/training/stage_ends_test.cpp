@@ -7,7 +7,6 @@
 using namespace troupe;
 using namespace troupe::actors;
 using namespace troupe::actors::tests;
-using operation_kind = gpu::operation::kind;
 
 namespace {
 
@@ -35,9 +34,7 @@ TEST_CASE("iterations are saved as often as the job asks, and the last one") {
   iterate(s);
   CHECK(s.report().saved == 0);
   iterate(s);
-  REQUIRE(s.device->current());
-  CHECK(s.device->current()->what == operation_kind::save);
-  CHECK(s.device->current()->path == checkpoint_path(directory.path(), 2));
+  CHECK(s.executes<op::save>().path == checkpoint_path(directory.path(), 2));
   CHECK(s.take<stage_report>().empty());  // only when it is saved
   s.finish();
   auto r = s.report();
@@ -45,7 +42,7 @@ TEST_CASE("iterations are saved as often as the job asks, and the last one") {
   CHECK(r.saved == 2);
   CHECK(s.training_ends.empty());
   iterate(s);
-  CHECK(s.device->current()->what == operation_kind::save);
+  CHECK(s.device->current<op::save>());
   s.finish();
   r = s.report();
   CHECK(r.iteration == 3);
@@ -54,7 +51,7 @@ TEST_CASE("iterations are saved as often as the job asks, and the last one") {
   CHECK(s.training_ends[0].how == part_report::state::succeeded);
   CHECK_FALSE(s.training_ends[0].trainer);
   CHECK(s.training_ends[0].who == setup.name);
-  CHECK(s.device->current() == nullptr);
+  CHECK(s.device->is_idle());
 }
 
 TEST_CASE("another pipeline than the first saves nothing, and a lease that is replaced neither") {
@@ -70,13 +67,13 @@ TEST_CASE("another pipeline than the first saves nothing, and a lease that is re
     const auto r = s.report();
     CHECK(r.iteration == 1);
     CHECK(r.saved == 0);
-    CHECK(s.device->current() == nullptr);
+    CHECK(s.device->is_idle());
   }
   stage_fixture s{setup, {.real = true}};
   s.run(1);
   REQUIRE(gpu::take_fence(directory.path(), lease_of_stage + 1));
   iterate(s);
-  CHECK(s.device->current() == nullptr);
+  CHECK(s.device->is_idle());
   CHECK(s.report().why.code == reason::kind::stale);
 }
 
@@ -99,17 +96,14 @@ TEST_CASE("a training that resumes begins with the checkpoint and counts from th
   setup.first_iteration = 2;
   stage_fixture s{setup, {.real = true}};
   CHECK(s.take<stage_report>().empty());
-  REQUIRE(s.device->current());
-  CHECK(s.device->current()->what == operation_kind::load);
-  CHECK(s.device->current()->path == checkpoint_path("/somewhere", 2));
+  CHECK(s.executes<op::load>().path == checkpoint_path("/somewhere", 2));
   s.run(4);
   CHECK(s.device->submitted.size() == 1);  // it is loading
   s.finish();
   const auto ready = s.report();
   CHECK(ready.iteration == 2);
   CHECK(ready.saved == 2);
-  CHECK(s.device->current()->what == operation_kind::forward);
-  CHECK(s.device->current()->in.at(0).bytes().size() == 3);  // of the third iteration
+  CHECK(s.executes<op::forward>().input.bytes().size() == 3);  // of the third iteration
 }
 
 TEST_CASE("a simulated stage is ready after its start, which takes a slow node longer") {
@@ -327,11 +321,10 @@ TEST_CASE("a stage that is told to halt between iterations halts there, and save
   halt.halt = true;
   s.run(halt);
   CHECK(s.report().halts_at == 1u);
-  CHECK(s.device->current() == nullptr);
+  CHECK(s.device->is_idle());
   halt.save = 1;
   s.run(halt);
-  REQUIRE(s.device->current());
-  CHECK(s.device->current()->what == operation_kind::save);
+  CHECK(s.device->current<op::save>());
   const auto count = s.device->submitted.size();
   s.run(halt);  // again
   s.finish();

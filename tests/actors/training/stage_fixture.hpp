@@ -10,6 +10,8 @@
 
 namespace troupe::actors::tests {
 
+namespace op = gpu::operations;
+
 /// Completes operations when the test calls for it.
 class device_by_hand final : public gpu::stage_device {
  public:
@@ -17,8 +19,12 @@ class device_by_hand final : public gpu::stage_device {
     submitted.push_back(std::move(o));
     done_.push_back(std::move(d));
   }
-  /// The operation that it executes; null: none.
-  const gpu::operation* current() const { return done_.empty() ? nullptr : &submitted.back(); }
+  /// The operation that it executes; null: none, or one of another kind.
+  template <class What>
+  const What* current() const {
+    return done_.empty() ? nullptr : std::get_if<What>(&submitted.back().what);
+  }
+  bool is_idle() const { return done_.empty(); }
   void finish(expected<gpu::outcome> result) {
     REQUIRE(done_.size() == 1);
     std::exchange(done_, {}).front()(std::move(result));
@@ -73,13 +79,35 @@ inline stage_setup alone() {
   return s;
 }
 
-inline gpu::outcome result_with(std::vector<payload> out, double loss = 0) {
-  gpu::outcome o;
-  o.out = std::move(out);
-  o.loss = loss;
-  o.begin_s = 1;
-  o.end_s = 1.5;
-  return o;
+/// A result, of the kind of the operation that it ends.
+struct by_hand {
+  std::vector<payload> out{};
+  double loss = 0, squared_norm = 0, begin_s = 0, end_s = 0;
+
+  payload at(std::size_t i) const { return i < out.size() ? out[i] : payload{}; }
+  void into(op::forward::result& r) const { r = {at(0), loss, {}}; }
+  void into(op::backward::result& r) const { r = {at(0)}; }
+  void into(gpu::own_and_tied& r) const { r = {at(0), at(1)}; }
+  void into(op::update::result& r) const { r.squared_norm = squared_norm; }
+  void into(op::make_communicator_id::result& r) const { r = {at(0)}; }
+  void into(op::sum::result& r) const {
+    if (!out.empty()) r.tied = out[0];
+  }
+  void into(op::no_result&) const {}
+
+  gpu::outcome of(const gpu::operation& o) const {
+    return std::visit(
+        [this]<class What>(const What&) {
+          typename What::result r;
+          into(r);
+          return gpu::outcome{std::move(r), begin_s, end_s};
+        },
+        o.what);
+  }
+};
+
+inline by_hand result_with(std::vector<payload> out, double loss = 0) {
+  return {std::move(out), loss, 0, 1, 1.5};
 }
 
 class stage_fixture : public actor_fixture {
@@ -154,11 +182,24 @@ class stage_fixture : public actor_fixture {
   void gradient(std::uint64_t iteration, std::uint32_t m, payload body = {}) {
     receive(tensor_of(tensor::kind::gradient, iteration, m), std::move(body));
   }
-  void finish(expected<gpu::outcome> o = {}) {
+  void finish(const by_hand& o = {}) {
+    REQUIRE_FALSE(device->is_idle());
+    finish(o.of(device->submitted.back()));
+  }
+  void finish(expected<gpu::outcome> o) {
     device->finish(std::move(o));
     settle();
   }
-  void fail(reason::kind code, const std::string& text) { finish(refuse(code, text)); }
+  /// The operation under way, which is of this kind.
+  template <class What>
+  const What& executes() const {
+    const auto* o = device->current<What>();
+    REQUIRE(o);
+    return *o;
+  }
+  void fail(reason::kind code, const std::string& text) {
+    finish(expected<gpu::outcome>{refuse(code, text)});
+  }
 
   /// The latest report; forgets those before it.
   stage_report report() { return last<stage_report>(); }

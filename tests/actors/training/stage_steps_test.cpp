@@ -5,7 +5,6 @@
 using namespace troupe;
 using namespace troupe::actors;
 using namespace troupe::actors::tests;
-using operation_kind = gpu::operation::kind;
 using tensor_kind = tensor::kind;
 
 TEST_CASE("a stage reports that it is ready, and begins nothing before it is told to run") {
@@ -188,30 +187,25 @@ TEST_CASE("a device gets tokens, activations and gradients, and says of which st
   stage_fixture s{setup, {.real = true}};
   s.run(1);
   for (const auto m : {0u, 1u}) s.activation(0, m, s.bytes(10 + m));
-  REQUIRE(s.device->current());
-  CHECK(s.device->current()->what == operation_kind::forward);
-  CHECK(s.device->current()->in.at(0).bytes().size() == 10);
-  CHECK_FALSE(s.device->current()->keep);  // a recompute follows
-  s.activation(0, 0, s.bytes(99));         // again: it is under way
+  CHECK(s.executes<op::forward>().input.bytes().size() == 10);
+  CHECK_FALSE(s.executes<op::forward>().keep);  // a recompute follows
+  s.activation(0, 0, s.bytes(99));              // again: it is under way
   s.finish(result_with({s.bytes(30)}));
   CHECK(s.only<tensor>().bytes == 30);
-  CHECK(s.device->current()->in.at(0).bytes().size() == 11);
+  CHECK(s.executes<op::forward>().input.bytes().size() == 11);
   s.finish(result_with({s.bytes(30)}));
-  CHECK(s.device->current()->what == operation_kind::recompute);
-  CHECK(s.device->current()->in.empty());
+  CHECK(s.device->current<op::recompute>());
   s.finish();
-  CHECK(s.device->current() == nullptr);
+  CHECK(s.device->is_idle());
   s.gradient(0, 0, s.bytes(40));
-  CHECK(s.device->current()->what == operation_kind::backward);
-  CHECK(s.device->current()->in.at(0).bytes().size() == 40);
-  CHECK_FALSE(s.device->current()->last_backward);
+  CHECK(s.executes<op::backward>().gradient.bytes().size() == 40);
+  CHECK_FALSE(s.executes<op::backward>().last);
   s.finish(result_with({s.bytes(50)}));
   s.gradient(0, 1, s.bytes(40));
   s.finish();
   s.finish(result_with({s.bytes(50)}));
-  CHECK(s.device->current()->what == operation_kind::update);
-  CHECK(s.device->current()->scale == 0.5);
-  CHECK(s.device->current()->in.empty());
+  CHECK(s.executes<op::update>().scale == 0.5);
+  CHECK(s.executes<op::update>().sums.empty());
   auto done = result_with({});
   done.squared_norm = 9;
   s.finish(done);
@@ -228,11 +222,10 @@ TEST_CASE("the first stage gets tokens and the last one targets, and the loss is
   {
     stage_fixture s{setup, {.real = true}};
     s.run(1);
-    REQUIRE(s.device->current());
-    REQUIRE(s.device->current()->in.size() == 1);
-    CHECK(s.device->current()->in[0].bytes().size() == 1);
+    CHECK(s.executes<op::forward>().input.bytes().size() == 1);
+    CHECK(s.executes<op::forward>().targets.empty());
     s.finish(result_with({s.bytes(30)}, 5));
-    CHECK(s.device->current()->microbatch == 1);
+    CHECK(s.executes<op::forward>().microbatch == 1);
   }
   setup = one_of_three(2);
   setup.backend = "cpu";
@@ -243,16 +236,13 @@ TEST_CASE("the first stage gets tokens and the last one targets, and the loss is
   stage_fixture s{setup, {.real = true}};
   s.run(1);
   for (const auto m : {0u, 1u}) s.activation(0, m, s.bytes(10));
-  REQUIRE(s.device->current());
-  REQUIRE(s.device->current()->in.size() == 2);
-  CHECK(s.device->current()->in[0].bytes().size() == 10);
-  CHECK(s.device->current()->in[1].bytes().size() == 100);
-  CHECK(s.device->current()->keep);
+  CHECK(s.executes<op::forward>().input.bytes().size() == 10);
+  CHECK(s.executes<op::forward>().targets.bytes().size() == 100);
+  CHECK(s.executes<op::forward>().keep);
   s.finish(result_with({}, 3));
-  CHECK(s.device->current()->what == operation_kind::backward);
-  CHECK(s.device->current()->in.empty());
+  CHECK(s.executes<op::backward>().gradient.empty());
   s.finish(result_with({s.bytes(20)}));
-  CHECK(s.device->current()->in[1].bytes().size() == 101);
+  CHECK(s.executes<op::forward>().targets.bytes().size() == 101);
   s.finish(result_with({}, 4));
   s.finish(result_with({s.bytes(20)}));
   s.finish();
@@ -381,8 +371,9 @@ TEST_CASE("a stage is there once its device is created, and says so to its node"
   CHECK(s.report().why.text.empty());
   s.run(1);
   s.activation(0, 0, s.bytes(10));
-  REQUIRE(device->current());
-  CHECK(device->current()->in.at(0).bytes().size() == 10);
+  const auto* o = device->current<op::forward>();
+  REQUIRE(o);
+  CHECK(o->input.bytes().size() == 10);
 }
 
 TEST_CASE("a simulated stage writes no checkpoint, even if its job has a directory") {
@@ -408,9 +399,9 @@ TEST_CASE("a group that is named after the first step is not joined") {
   s.run(1);
   s.activation(0, 0, s.bytes(10));
   s.finish(result_with({s.bytes(10)}));
-  REQUIRE(s.device->current() == nullptr);
+  REQUIRE(s.device->is_idle());
   auto late = s.run_until(1);
   late.communicator_id = {0, 0, 0};
   s.run(late);
-  CHECK(s.device->current() == nullptr);
+  CHECK(s.device->is_idle());
 }

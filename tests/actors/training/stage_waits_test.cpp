@@ -7,7 +7,6 @@
 using namespace troupe;
 using namespace troupe::actors;
 using namespace troupe::actors::tests;
-using operation_kind = gpu::operation::kind;
 using tensor_kind = tensor::kind;
 
 namespace {
@@ -65,7 +64,7 @@ bool gradients_are_asked_for(stage_fixture& s) {
   s.finish(result_with({s.bytes(10)}));
   s.gradient(0, 0, s.bytes(10));
   s.finish(result_with({s.bytes(10)}));
-  return s.device->current() && s.device->current()->what == operation_kind::gradients;
+  return s.device->current<op::gradients>() != nullptr;
 }
 
 tensor from_peer(const stage_fixture& s, tensor_kind what, std::uint64_t iteration = 0) {
@@ -286,20 +285,17 @@ TEST_CASE("hosts sum what their devices give them, and give back the sums with t
   s.activation(0, 0, s.bytes(10));
   s.finish(result_with({s.bytes(10)}));
   s.gradient(0, 0, s.bytes(10));
-  CHECK_FALSE(s.device->current()->last_backward);
+  CHECK_FALSE(s.executes<op::backward>().last);
   s.finish(result_with({s.bytes(10)}));
-  CHECK(s.device->current()->what == operation_kind::gradients);
+  CHECK(s.device->current<op::gradients>());
   s.take<tensor>();
   s.finish(result_with({s.bytes(64), payload{}}));
-  CHECK(s.device->current() == nullptr);
+  CHECK(s.device->is_idle());
   CHECK(s.only<tensor>().bytes == 32);
   s.receive(from_peer(s, tensor_kind::partial), s.bytes(32));
   s.receive(from_peer(s, tensor_kind::sum), s.bytes(32));
-  REQUIRE(s.device->current());
-  CHECK(s.device->current()->what == operation_kind::update);
-  REQUIRE(s.device->current()->in.size() == 2);
-  CHECK(s.device->current()->in[0].bytes().size() == 64);
-  CHECK(s.device->current()->scale == 0.5);  // one micro-batch of two pipelines
+  CHECK(s.executes<op::update>().sums.own.bytes().size() == 64);
+  CHECK(s.executes<op::update>().scale == 0.5);  // one micro-batch of two pipelines
   s.finish();
   const auto r = s.report();
   CHECK(r.iteration == 1);
@@ -318,7 +314,7 @@ TEST_CASE("gradients of another size than this stage's end the training with a s
   s.receive(from_peer(s, tensor_kind::partial), s.bytes(28));
   const auto r = s.report();
   CHECK(r.why.code == reason::kind::malformed);
-  CHECK(s.device->current() == nullptr);
+  CHECK(s.device->is_idle());
 }
 
 TEST_CASE("GPUs with peers, or several that share a stage, make the id of a group") {
@@ -329,17 +325,18 @@ TEST_CASE("GPUs with peers, or several that share a stage, make the id of a grou
     setup.devices.clear();
     for (std::uint16_t d = 0; d < gpus; ++d) setup.devices.push_back(d);
     stage_fixture s{setup, {.real = true}};
-    if (!s.device->current()) return {};
-    return *s.device->current();
+    if (s.device->is_idle()) return {};
+    return s.device->submitted.back();
   };
   CHECK_FALSE(first_operation(1, 1, "cuda"));
   CHECK_FALSE(first_operation(2, 1, "cpu"));
   CHECK(first_operation(1, 2, "cuda"));
   const auto o = first_operation(2, 1, "cuda");
   REQUIRE(o);
-  CHECK(o->what == operation_kind::make_communicator_id);
-  CHECK(o->rank == 0);
-  CHECK(o->size == 2);
+  const auto* made = std::get_if<op::make_communicator_id>(&o->what);
+  REQUIRE(made);
+  CHECK(made->rank == 0);
+  CHECK(made->size == 2);
 }
 
 TEST_CASE("devices of a group sum by themselves, and tensors carry tied gradients alone") {
@@ -358,40 +355,36 @@ TEST_CASE("devices of a group sum by themselves, and tensors carry tied gradient
   auto run = s.run_until(1);
   run.communicator_id = {9, 9, 9};
   s.run(run);
-  REQUIRE(s.device->current());
-  CHECK(s.device->current()->what == operation_kind::join_communicator);
-  CHECK(s.device->current()->in.at(0).bytes().size() == 3);
-  CHECK(s.device->current()->size == 2);
+  CHECK(s.executes<op::join_communicator>().id.bytes().size() == 3);
+  CHECK(s.executes<op::join_communicator>().size == 2);
   s.run(run);  // again
   s.finish();
   CHECK(s.last<stage_report>().joined == true);
-  CHECK(s.device->current()->what == operation_kind::forward);
+  CHECK(s.device->current<op::forward>());
   s.run(run);
   s.finish(result_with({s.bytes(10)}));
   s.finish(result_with({s.bytes(10)}));
   s.gradient(0, 0, s.bytes(10));
-  CHECK_FALSE(s.device->current()->last_backward);
+  CHECK_FALSE(s.executes<op::backward>().last);
   s.finish(result_with({}));
   s.gradient(0, 1, s.bytes(10));
-  CHECK(s.device->current()->last_backward);
+  CHECK(s.executes<op::backward>().last);
   s.take<tensor>();
   s.finish(result_with({}));
   // It waits for the last stage's part.
-  CHECK(s.device->current() == nullptr);
+  CHECK(s.device->is_idle());
   auto tied = s.tensor_of(tensor_kind::tied_partial, 0, 0);
   tied.from.stage = 2;
   s.receive(tied, s.bytes(40));
-  REQUIRE(s.device->current());
-  CHECK(s.device->current()->what == operation_kind::sum);
-  REQUIRE(s.device->current()->in.size() == 1);
-  CHECK(s.device->current()->in[0].bytes().size() == 40);
+  CHECK(s.device->current<op::sum>());
+  REQUIRE(s.executes<op::sum>().tied);
+  CHECK(s.executes<op::sum>().tied->bytes().size() == 40);
   s.finish(result_with({s.bytes(40)}));
   const auto sent = s.only<tensor>();
   CHECK(sent.what == tensor_kind::tied_sum);
   CHECK(sent.to_stage == 2);
-  CHECK(s.device->current()->what == operation_kind::update);
-  CHECK(s.device->current()->in.empty());
-  CHECK(s.device->current()->scale == 0.25);
+  CHECK(s.executes<op::update>().sums.empty());
+  CHECK(s.executes<op::update>().scale == 0.25);
   s.finish();
   CHECK(s.report().iteration == 1);
 }
@@ -407,8 +400,7 @@ TEST_CASE("a device that has no group says why, and its stage goes on through th
   CHECK(r.communicator_id.empty());
   s.run(1);
   s.activation(0, 0, s.bytes(10));
-  REQUIRE(s.device->current());
-  CHECK(s.device->current()->what == operation_kind::forward);
+  CHECK(s.device->current<op::forward>());
 }
 
 TEST_CASE("a device that cannot join its group says why, and asks for its gradients") {
@@ -420,7 +412,7 @@ TEST_CASE("a device that cannot join its group says why, and asks for its gradie
   CHECK(r.fallback_reason.text == "no route");
   CHECK(r.why.text.empty());
   s.run(run);  // again
-  CHECK(s.device->current() == nullptr);
+  CHECK(s.device->is_idle());
   s.run(1);
   CHECK(gradients_are_asked_for(s));
 }

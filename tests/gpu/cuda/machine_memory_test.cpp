@@ -10,16 +10,16 @@
 using namespace troupe;
 using namespace troupe::test;
 using namespace troupe::gpu::cuda;
-using step = gpu::operation::kind;
+namespace step = gpu::operations;
 
 namespace {
 
 void learn(gpu::stage_device& d, const gpu::stage_spec& s, int steps) {
   const auto l = lessons(s.model, s.rows, 1, 1)[0];
   for (int i = 0; i < steps; ++i) {
-    run(d, {.what = step::forward, .keep = true, .in = {l.input, l.targets}});
-    run(d, {.what = step::backward});
-    run(d, {.what = step::update});
+    run(d, step::forward{.keep = true, .input = l.input, .targets = l.targets});
+    run(d, step::backward{});
+    run(d, step::update{});
   }
 }
 

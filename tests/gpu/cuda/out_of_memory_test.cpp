@@ -13,7 +13,7 @@
 using namespace troupe;
 using namespace troupe::test;
 using namespace troupe::gpu::cuda;
-using step = gpu::operation::kind;
+namespace step = gpu::operations;
 
 namespace {
 
@@ -29,7 +29,8 @@ const lesson& one_lesson() {
 }
 
 gpu::operation forward() {
-  return {.what = step::forward, .keep = true, .in = {one_lesson().input, one_lesson().targets}};
+  return {
+      step::forward{.keep = true, .input = one_lesson().input, .targets = one_lesson().targets}};
 }
 
 std::shared_ptr<machine> machine_of(std::size_t bytes) {
@@ -47,7 +48,7 @@ needs needed() {
   needs n{count->bytes, 0, 0};
   run(d, forward());
   n.forward = count->bytes;
-  run(d, {.what = step::backward});
+  run(d, step::backward{});
   n.backward = count->bytes;
   return n;
 }
@@ -77,7 +78,7 @@ TEST_CASE("a forward without memory is refused as such, and the device's weights
     CHECK(r.error().code == reason::kind::out_of_memory);
   }
   const troupe::test::scratch room;
-  CHECK(asked(d, {.what = step::save, .path = room.path()}));
+  CHECK(asked(d, {step::save{room.path()}}));
 }
 
 TEST_CASE("after a backward without memory all else is refused for the same reason") {
@@ -85,10 +86,10 @@ TEST_CASE("after a backward without memory all else is refused for the same reas
   REQUIRE(n.backward > n.forward);
   device d{whole_model(small_model()), machine_of(n.forward)};
   run(d, forward());
-  const auto r = asked(d, {.what = step::backward});
+  const auto r = asked(d, {step::backward{}});
   REQUIRE_FALSE(r);
   CHECK(r.error().code == reason::kind::out_of_memory);
-  const auto later = asked(d, {.what = step::update});
+  const auto later = asked(d, {step::update{}});
   REQUIRE_FALSE(later);
   CHECK(later.error().code == reason::kind::out_of_memory);
   CHECK(later.error().text ==
@@ -117,9 +118,10 @@ TEST_CASE("a shared stage reports the GPU that is out of memory, not one that wa
   }
   const auto d = of_all(high);
   const auto l = lessons(m, 1, 2, 1);
-  REQUIRE(asked(*d, {.what = step::forward, .keep = true, .in = {l[0].input, l[0].targets}}));
+  REQUIRE(asked(*d, {step::forward{.keep = true, .input = l[0].input, .targets = l[0].targets}}));
   const auto r = asked(
-      *d, {.what = step::forward, .microbatch = 1, .keep = true, .in = {l[1].input, l[1].targets}});
+      *d,
+      {step::forward{.microbatch = 1, .keep = true, .input = l[1].input, .targets = l[1].targets}});
   REQUIRE_FALSE(r);
   CHECK(r.error().code == reason::kind::out_of_memory);
 }

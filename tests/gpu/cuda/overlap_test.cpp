@@ -16,18 +16,18 @@ using namespace troupe::test;
 using gpu::operation;
 using gpu::cuda::call;
 using gpu::cuda::machine;
-using step = operation::kind;
+namespace step = gpu::operations;
 
 namespace {
 
 constexpr std::size_t small_pieces = 1;  // bytes: as many pieces as there may be
 const auto half_summed = "gradient all-reduce already started; expected sum or load";
 
-operation last_backward(std::uint32_t microbatch = 0) {
-  return {.what = step::backward, .microbatch = microbatch, .last_backward = true};
+step::backward last_backward(std::uint32_t microbatch = 0) {
+  return {.microbatch = microbatch, .last = true};
 }
 operation sum_of_all(std::uint32_t) {
-  return {.what = step::sum};
+  return {step::sum{}};
 }
 
 model two_layers(bool tied = true) {
@@ -96,14 +96,12 @@ course learn(pipelines& p, const model& m, bool overlapped) {
     for (std::uint32_t batch = 0; batch < 2; ++batch)
       for (std::size_t d = 0; d < p.all.size(); ++d) {
         c.losses.push_back(run(*p.all[d], forward(l[2 * d + batch], batch)).loss);
-        run(*p.all[d], {.what = step::backward,
-                        .microbatch = batch,
-                        .last_backward = overlapped && batch == 1});
+        run(*p.all[d], step::backward{.microbatch = batch, .last = overlapped && batch == 1});
       }
     for (const auto& s : on_all(p.all, sum_of_all)) REQUIRE(s);
     for (auto& d : p.all) {
-      c.gradients.push_back(both(run(*d, {.what = step::gradients})));
-      c.norms.push_back(run(*d, {.what = step::update, .scale = 0.25}).squared_norm);
+      c.gradients.push_back(both(run(*d, step::gradients{})));
+      c.norms.push_back(run(*d, step::update{.scale = 0.25}).squared_norm);
     }
   }
   for (std::size_t d = 0; d < p.all.size(); ++d) c.weights.push_back(p.weights(d));
@@ -157,12 +155,12 @@ TEST_CASE("overlapped sums start before backward's last kernel, and only in the 
     mine.clear();
     run(*p.all[0], std::move(o));
   };
-  for (std::uint32_t batch = 0; batch < 2; ++batch) go(forward(l[batch], batch));
-  go({.what = step::backward});
+  for (std::uint32_t batch = 0; batch < 2; ++batch) go({forward(l[batch], batch)});
+  go({step::backward{}});
   CHECK(count_of(mine, "sum beside") == 0);
   const bool off = GENERATE(false, true);
   if (off) setenv("TROUPE_CUDA_OVERLAP", "0", 1);
-  go(last_backward(1));
+  go({last_backward(1)});
   unsetenv("TROUPE_CUDA_OVERLAP");
   // The final norm (and the head, if it is apart) lies with the last MLP, or is a piece.
   const auto pieces = count_of(mine, "sum beside");
@@ -178,14 +176,13 @@ TEST_CASE("overlapped sums start before backward's last kernel, and only in the 
     CHECK(std::count(first, mine.end(), "attention's gradient") == 2);
   }
   run(*p.all[1], forward(l[0]));
-  run(*p.all[1], {.what = step::backward});
+  run(*p.all[1], step::backward{});
   for (auto& n : notes) n.clear();
   for (const auto& s : on_all(p.all, sum_of_all)) CHECK(s);
   CHECK(count_of(mine, "sum beside") == 0);
   CHECK(count_of(mine, "join") == (off ? 0 : 1));
   CHECK(count_of(notes[1], "sum") - count_of(mine, "sum") == pieces);  // the same ones, all now
-  CHECK(both(run(*p.all[0], {.what = step::gradients})) ==
-        both(run(*p.all[1], {.what = step::gradients})));
+  CHECK(both(run(*p.all[0], step::gradients{})) == both(run(*p.all[1], step::gradients{})));
 }
 
 TEST_CASE("backward does not wait for peers, and its gradient is unchanged") {
@@ -200,26 +197,26 @@ TEST_CASE("backward does not wait for peers, and its gradient is unchanged") {
     in[i] = static_cast<float>(i % 17) / 17;
     gradient[i] = static_cast<float>(i % 13) / 130;
   }
-  const operation go{.what = step::forward, .keep = true, .in = {as_payload(in)}};
-  operation back{.what = step::backward, .in = {as_payload(gradient)}};
+  const step::forward go{.keep = true, .input = as_payload(in)};
+  step::backward back{.gradient = as_payload(gradient)};
   const auto alone = grouped_device(middle);
   run(*alone, go);
-  const auto expected_gradient = floats(run(*alone, back).out[0]);
-  back.last_backward = true;
+  const auto expected_gradient = floats(run(*alone, back).gradient);
+  back.last = true;
   grouped_devices all;
   for (std::size_t i = 0; i < 2; ++i)
     all.push_back(grouped_device(middle, {.piece_bytes = small_pieces}));
-  for (auto& d : all) run(*d, {.what = step::weights});  // memory for them is there from now on
+  for (auto& d : all) run(*d, step::weights{});  // memory for them is there from now on
   join_communicator(all);
   for (auto& d : all) {  // one behind the other
     run(*d, go);
-    CHECK(floats(run(*d, back).out[0]) == expected_gradient);
-    run(*d, {.what = step::weights});  // nor does what needs no gradients
+    CHECK(floats(run(*d, back).gradient) == expected_gradient);
+    run(*d, step::weights{});  // nor does what needs no gradients
   }
   for (const auto& s : on_all(all, sum_of_all)) REQUIRE(s);
-  auto twice = both(run(*alone, {.what = step::gradients}));
+  auto twice = both(run(*alone, step::gradients{}));
   for (auto& v : twice) v *= 2;
-  CHECK(both(run(*all[1], {.what = step::gradients})) == twice);
+  CHECK(both(run(*all[1], step::gradients{})) == twice);
 }
 
 TEST_CASE("an error in an overlapped sum is reported when the sum is requested") {
@@ -238,7 +235,7 @@ TEST_CASE("an error in an overlapped sum is reported when the sum is requested")
   CHECK(troupe::test::has_facts(ended[0].error().text, {"0.5 s"}));
   CHECK(troupe::test::has_facts(ended[1].error().text,
                                 {"member 1", "2 GPUs", "NCCL", "unhandled system error"}));
-  CHECK(refusal(*p.all[0], {.what = step::update}).starts_with("device state is invalid"));
+  CHECK(refusal(*p.all[0], {step::update{}}).starts_with("device state is invalid"));
 }
 
 TEST_CASE("a device that fails after its overlapped sums have begun leaves its group") {
@@ -254,16 +251,16 @@ TEST_CASE("a device that fails after its overlapped sums have begun leaves its g
        }}};
   p.join_communicator();
   const auto directory = fresh_path("overlap-failed").string();
-  run(*p.all[1], {.what = step::save, .path = directory});
+  run(*p.all[1], step::save{directory});
   const auto l = lessons(two_layers(), 2, 2, 1);
   for (std::size_t i = 0; i < 2; ++i) run(*p.all[i], forward(l[i]));
   fails_at = GENERATE(10, 25);  // its peer has begun nothing, so its sums are all still waiting
-  CHECK(refusal(*p.all[1], last_backward()) == "the GPU refused a kernel");
+  CHECK(refusal(*p.all[1], {last_backward()}) == "the GPU refused a kernel");
   fails_at = -1;
-  CHECK(refusal(*p.all[1], {.what = step::sum}).ends_with("the GPU refused a kernel"));
+  CHECK(refusal(*p.all[1], {step::sum{}}).ends_with("the GPU refused a kernel"));
   run(*p.all[0], last_backward());
-  CHECK(troupe::test::has_facts(refusal(*p.all[0], {.what = step::sum}), {"0.3 s"}));
-  for (auto& d : p.all) run(*d, {.what = step::load, .path = directory});
+  CHECK(troupe::test::has_facts(refusal(*p.all[0], {step::sum{}}), {"0.3 s"}));
+  for (auto& d : p.all) run(*d, step::load{directory});
   p.join_communicator();
   for (std::size_t i = 0; i < 2; ++i) {
     run(*p.all[i], forward(l[i]));
@@ -289,10 +286,10 @@ TEST_CASE("a device that fails in the middle of a sum does not wait for its star
   join_communicator(all);
   const auto l = lessons(first.model, 2, 1, 1);
   auto back = last_backward();
-  back.in = run(*all[0], {.what = step::forward, .keep = true, .in = {l[0].input}}).out;
+  back.gradient = run(*all[0], step::forward{.keep = true, .input = l[0].input}).activation;
   run(*all[0], back);
   fails_at = 0;  // the copy of the embedding's sum, for the last stage
-  CHECK(refusal(*all[0], {.what = step::sum}) == "the GPU refused a kernel");
+  CHECK(refusal(*all[0], {step::sum{}}) == "the GPU refused a kernel");
 }
 
 TEST_CASE("partly summed gradients allow only the sum, until a checkpoint is loaded") {
@@ -300,29 +297,29 @@ TEST_CASE("partly summed gradients allow only the sum, until a checkpoint is loa
   pipelines p{2, m, {.piece_bytes = small_pieces}}, fresh{2, m};
   p.join_communicator(), fresh.join_communicator();
   const auto directory = fresh_path("overlap-half").string();
-  run(*p.all[0], {.what = step::save, .path = directory});
+  run(*p.all[0], step::save{directory});
   const auto l = lessons(m, 2, 2, 1);
   auto& d = *p.all[0];
   for (std::uint32_t batch = 0; batch < 2; ++batch) run(d, forward(l[batch], batch));
   run(d, last_backward());
-  CHECK(refusal(d, {.what = step::backward, .microbatch = 1}) == half_summed);
-  CHECK(refusal(d, {.what = step::gradients}) == half_summed);
-  CHECK(refusal(d, {.what = step::update}) == half_summed);
-  CHECK(refusal(d, {.what = step::join_communicator, .size = 2}) == half_summed);
-  CHECK_FALSE(refusal(d, {.what = step::load, .path = "/nowhere"}).empty());
-  CHECK(refusal(d, {.what = step::gradients}) == half_summed);  // unchanged
+  CHECK(refusal(d, {step::backward{.microbatch = 1}}) == half_summed);
+  CHECK(refusal(d, {step::gradients{}}) == half_summed);
+  CHECK(refusal(d, {step::update{}}) == half_summed);
+  CHECK(refusal(d, {step::join_communicator{.size = 2}}) == half_summed);
+  CHECK_FALSE(refusal(d, {step::load{"/nowhere"}}).empty());
+  CHECK(refusal(d, {step::gradients{}}) == half_summed);  // unchanged
   SECTION("and then all is well") {
     run(*p.all[1], forward(l[1]));
     run(*p.all[1], last_backward());
     for (const auto& s : on_all(p.all, sum_of_all)) REQUIRE(s);
-    run(d, {.what = step::gradients});
-    run(d, {.what = step::update});
-    run(d, {.what = step::backward, .microbatch = 1});
+    run(d, step::gradients{});
+    run(d, step::update{});
+    run(d, step::backward{.microbatch = 1});
   }
   SECTION("and a device that loads has a group no longer") {
-    for (auto& one : p.all) run(*one, {.what = step::load, .path = directory});
-    CHECK(floats(run(d, {.what = step::gradients}).out[0]) ==
-          std::vector<float>(floats(run(d, {.what = step::weights}).out[0]).size()));
+    for (auto& one : p.all) run(*one, step::load{directory});
+    CHECK(floats(run(d, step::gradients{}).own) ==
+          std::vector<float>(floats(run(d, step::weights{}).own).size()));
     p.join_communicator();
     CHECK(learn(p, m, true) == learn(fresh, m, false));
   }
@@ -339,7 +336,7 @@ TEST_CASE("a device can be closed while its overlapped sums wait for a peer") {
   }
   SECTION("in the sum") {
     std::promise<std::string> said;
-    p.all[0]->submit({.what = step::sum},
+    p.all[0]->submit({step::sum{}},
                      [&](expected<gpu::outcome> r) { said.set_value(r ? "" : r.error().text); });
     p.all.clear();
     CHECK(said.get_future().get().starts_with("the device was closed"));

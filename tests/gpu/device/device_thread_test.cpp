@@ -304,18 +304,18 @@ TEST_CASE("Two stages' operations share one thread, and one stage may end before
   const auto thread = std::make_shared<device_thread>();
   std::vector<std::thread::id> on;
   std::promise<void> done;
-  const auto note = [&](const operation&, const operation_queue::done& d) {
+  const auto note = [&](const operation_queue::done& d) {
     on.push_back(std::this_thread::get_id());
     d(outcome{});
   };
-  operation_queue second{note, [] {}, thread};
+  operation_queue second{[] {}, thread};
   {
-    operation_queue first{note, [] {}, thread};
+    operation_queue first{[] {}, thread};
     std::promise<void> ran;
-    first.submit({}, [&](const expected<outcome>&) { ran.set_value(); });
+    first.submit(note, [&](const expected<outcome>&) { ran.set_value(); });
     ran.get_future().wait();
   }
-  second.submit({}, [&](const expected<outcome>&) { done.set_value(); });
+  second.submit(note, [&](const expected<outcome>&) { done.set_value(); });
   done.get_future().wait();
   REQUIRE(on.size() == 2);
   CHECK(on[0] == on[1]);
@@ -325,15 +325,14 @@ TEST_CASE("A stage that ends waits for its operation that has begun, and fails t
   const auto thread = std::make_shared<device_thread>();
   std::promise<void> begun, go, closed;
   std::vector<bool> results;
-  auto queue = std::make_unique<operation_queue>(
-      [&](const operation&, const operation_queue::done& d) {
-        begun.set_value();
-        go.get_future().wait();
-        d(outcome{});
-      },
-      [] {}, thread);
+  const auto wait = [&](const operation_queue::done& d) {
+    begun.set_value();
+    go.get_future().wait();
+    d(outcome{});
+  };
+  auto queue = std::make_unique<operation_queue>([] {}, thread);
   for (int i = 0; i < 2; ++i)
-    queue->submit({}, [&](const expected<outcome>& r) { results.push_back(r.has_value()); });
+    queue->submit(wait, [&](const expected<outcome>& r) { results.push_back(r.has_value()); });
   begun.get_future().wait();
   std::thread ending{[&] {
     queue->close();

@@ -154,10 +154,10 @@ TEST_CASE("a lost GPU is reported as lost, not as busy or unavailable") {
   std::atomic<bool> lost = false;
   device d{whole_model(small_model()),
            std::make_shared<lost_machine>(std::shared_ptr{emulated_machine()}, lost)};
-  run(d, {.what = gpu::operation::kind::weights});
+  run(d, gpu::operations::weights{});
   lost = true;
   std::promise<expected<gpu::outcome>> result;
-  d.submit({.what = gpu::operation::kind::weights},
+  d.submit({gpu::operations::weights{}},
            [&](expected<gpu::outcome> r) { result.set_value(std::move(r)); });
   const auto why = result.get_future().get();
   REQUIRE_FALSE(why);

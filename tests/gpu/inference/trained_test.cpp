@@ -57,10 +57,11 @@ double mean_loss(const fs::path& folder, const std::vector<std::uint32_t>& token
   return sum / positions;
 }
 
-outcome run(stage_device& d, operation o) {
+template <class What>
+typename What::result run(stage_device& d, What what) {
   std::promise<expected<outcome>> done;
-  d.submit(std::move(o), [&](expected<outcome> r) { done.set_value(std::move(r)); });
-  return loaded(done.get_future().get());
+  d.submit({std::move(what)}, [&](expected<outcome> r) { done.set_value(std::move(r)); });
+  return loaded(done.get_future().get()).template of<What>();
 }
 
 }  // namespace
@@ -74,23 +75,20 @@ TEST_CASE(
   s.has_embedding = s.has_head = true;
   s.learning_rate = 3e-3;
   const auto trainer = loaded(make_cpu_device(s));
-  const std::vector<payload> lesson{payload_of(std::span{tokens}.first(150)),
-                                    payload_of(std::span{tokens}.last(150))};
+  const auto input = payload_of(std::span{tokens}.first(150)),
+             targets = payload_of(std::span{tokens}.last(150));
   const auto forward = [&](bool keep) {
-    operation o;
-    o.keep = keep;
-    o.in = lesson;
-    return run(*trainer, std::move(o)).loss;
+    return run(*trainer, operations::forward{0, keep, input, targets}).loss;
   };
   for (int i = 0; i < 20; ++i) {
     forward(true);
-    run(*trainer, {.what = operation::kind::backward});
-    run(*trainer, {.what = operation::kind::update});
+    run(*trainer, operations::backward{});
+    run(*trainer, operations::update{});
   }
   const double loss = forward(false);
   CHECK(loss < 4.5);
   const auto saved = checkpoint_directory(fresh_path("trained"), 20);
-  run(*trainer, {.what = operation::kind::save, .path = saved.string()});
+  run(*trainer, operations::save{saved.string()});
   CHECK(write_index(saved, s.model, 20, {stage_file(s)}));
   const auto folder = fresh_path("served");
   loaded(export_model({saved, folder, {}, {}}));

@@ -133,7 +133,7 @@ TEST_CASE("a checkpoint of another model is refused with a sentence") {
     s.sublayers = 2 * wrong.layers;
     auto d = kind.make(s);
     REQUIRE(d);
-    return refusal(**d, {.what = operation::kind::load, .path = directory.string()});
+    return refusal(**d, {gpu::operations::load{directory.string()}});
   };
   auto wrong = m;
   wrong.vocabulary = 38;
@@ -146,13 +146,12 @@ TEST_CASE("a checkpoint of another model is refused with a sentence") {
   wrong.sequence = 10;  // shorter: the first positions are taken
   CHECK(refused(wrong) == "");
   auto d = kind.make(p.specs[0]);
-  CHECK_THAT(refusal(**d, {.what = operation::kind::load, .path = "/nowhere"}),
+  CHECK_THAT(refusal(**d, {gpu::operations::load{"/nowhere"}}),
              Catch::Contains("cannot be opened"));
-  CHECK_THAT(refusal(**d, {.what = operation::kind::load, .path = fresh_path("empty").string()}),
+  CHECK_THAT(refusal(**d, {gpu::operations::load{fresh_path("empty").string()}}),
              Catch::Contains("cannot be opened"));
   fs::create_directories(fresh_path("empty"));
-  CHECK_THAT(refusal(**d, {.what = operation::kind::load,
-                           .path = (temporary_folder() / "empty").string()}),
+  CHECK_THAT(refusal(**d, {gpu::operations::load{(temporary_folder() / "empty").string()}}),
              Catch::Contains("no checkpoint"));
 }
 
@@ -213,7 +212,7 @@ TEST_CASE("a device that has diverged saves no checkpoint, and loads none with s
   sound.save(directory.string());
   const auto file = directory / stage_file(sound.specs[0]);
   overwrite_values(file, "h.3.ln_2.weight", 0, 1, std::numeric_limits<float>::quiet_NaN());
-  CHECK_THAT(refusal(**d, {.what = operation::kind::load, .path = directory.string()}),
+  CHECK_THAT(refusal(**d, {gpu::operations::load{directory.string()}}),
              Catch::Contains(file.string() + ": 'h.3.ln_2.weight': found nan at value 0"));
   CHECK_THAT(export_weights(directory, m, directory / "out.safetensors").error().text,
              Catch::Contains("'h.3.ln_2.weight': found nan at value 0"));

@@ -12,7 +12,7 @@
 using namespace troupe;
 using namespace troupe::test;
 using namespace troupe::gpu::cuda;
-using step = gpu::operation::kind;
+namespace step = gpu::operations;
 
 namespace {
 
@@ -74,12 +74,10 @@ TEST_CASE("gradients summed beside backward through the plug-in have the bits of
       const auto all = [&](auto make) {
         for (const auto& done : on_all(p->all, make)) REQUIRE(done);
       };
-      all([&](std::uint32_t member) { return forward(l[member]); });
-      all([](std::uint32_t) {
-        return gpu::operation{.what = step::backward, .last_backward = true};
-      });
-      all([](std::uint32_t) { return gpu::operation{.what = step::sum}; });
-      all([](std::uint32_t) { return gpu::operation{.what = step::update, .scale = 0.5}; });
+      all([&](std::uint32_t member) { return gpu::operation{forward(l[member])}; });
+      all([](std::uint32_t) { return gpu::operation{step::backward{.last = true}}; });
+      all([](std::uint32_t) { return gpu::operation{step::sum{}}; });
+      all([](std::uint32_t) { return gpu::operation{step::update{.scale = 0.5}}; });
     }
   }
   for (std::size_t member = 0; member < 2; ++member)

@@ -13,7 +13,7 @@ using namespace troupe;
 using namespace troupe::gpu::cuda;
 using namespace troupe::test;
 using Catch::Contains;
-using step = gpu::operation::kind;
+namespace step = gpu::operations;
 
 namespace {
 
@@ -43,9 +43,9 @@ void learn(gpu::stage_device& d) {
     INFO((r ? "" : r.error().text));
     CHECK(r);
   };
-  well(asked(d, {.what = step::forward, .keep = true, .in = {tokens, tokens}}));
-  well(asked(d, {.what = step::backward}));
-  well(asked(d, {.what = step::update}));
+  well(asked(d, {step::forward{.keep = true, .input = tokens, .targets = tokens}}));
+  well(asked(d, {step::backward{}}));
+  well(asked(d, {step::update{}}));
 }
 
 }  // namespace
@@ -146,7 +146,7 @@ TEST_CASE("a GPU that fails every call is lost, and the others are not") {
   const auto a = open_gpu(0), b = open_gpu(1);
   device d{whole(), a.m};
   fake_cuda::lose(0, cudaErrorIllegalAddress);
-  const auto why = asked(d, {.what = step::weights});
+  const auto why = asked(d, {step::weights{}});
   REQUIRE_FALSE(why);
   CHECK(why.error().code == reason::kind::device_lost);
   CHECK_THAT(why.error().text, Contains("an illegal memory access was encountered; this GPU is "

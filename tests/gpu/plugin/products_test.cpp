@@ -139,8 +139,8 @@ TEST_CASE("every product of a training step is what the stage asked for") {
   device d{whole_model(m, 2), gpu};
   for (int step = 0; step < 2; ++step) {  // gradients are added to in the second micro-batch
     const auto l = lessons(m, 2, 1, static_cast<std::uint64_t>(step))[0];
-    run(d, {.what = gpu::operation::kind::forward, .keep = true, .in = {l.input, l.targets}});
-    run(d, {.what = gpu::operation::kind::backward});
+    run(d, gpu::operations::forward{.keep = true, .input = l.input, .targets = l.targets});
+    run(d, gpu::operations::backward{});
   }
   CHECK(gpu->products == 2 * 15);
 }

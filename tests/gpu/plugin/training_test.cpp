@@ -94,14 +94,14 @@ TEST_CASE("a timed operation reports the time between its first and its last ker
   const auto made = through_plugin(graphs).make(whole_model(m, 2));
   REQUIRE(made);
   const auto l = lessons(m, 2, 1, 0).front();
-  using kind = gpu::operation::kind;
-  const gpu::operation forward{.what = kind::forward, .keep = true, .in = {l.input, l.targets}};
+  namespace kind = gpu::operations;
+  const gpu::operation forward{kind::forward{.keep = true, .input = l.input, .targets = l.targets}};
   const auto timed = [&](gpu::operation o) {
     o.timed = true;
     return run(**made, std::move(o)).compute_s;
   };
   CHECK(timed(forward) == Approx(fake_cuda::elapsed_s));
-  CHECK(timed({.what = kind::backward}) == Approx(fake_cuda::elapsed_s));
-  CHECK(timed({.what = kind::update}) == Approx(fake_cuda::elapsed_s));
+  CHECK(timed({kind::backward{}}) == Approx(fake_cuda::elapsed_s));
+  CHECK(timed({kind::update{}}) == Approx(fake_cuda::elapsed_s));
   CHECK(run(**made, forward).compute_s == 0);
 }

@@ -17,7 +17,7 @@
 using namespace troupe;
 using namespace troupe::test;
 using gpu::operation;
-using step = operation::kind;
+namespace step = gpu::operations;
 
 namespace {
 
@@ -78,25 +78,23 @@ TEST_CASE("device all-reduce gives the same training as host all-reduce") {
   for (std::uint64_t i = 0; i < 3; ++i) {
     grouped.go_through(i);
     by_hosts.go_through(i);
-    const auto summed = on_all(grouped.all, [](auto) { return operation{.what = step::sum}; });
-    for (const auto& s : summed) {
+    auto summed = on_all(grouped.all, [](auto) { return operation{step::sum{}}; });
+    for (auto& s : summed) {
       REQUIRE(s);
-      CHECK(s->out.empty());  // all parts of the embedding's gradient are here
+      CHECK_FALSE(s->of<step::sum>().tied);  // all parts of the embedding's gradient are here
     }
     std::vector<float> own, shared;
     for (auto& d : by_hosts.all) {
-      const auto out = run(*d, {.what = step::gradients}).out;
-      own = own.empty() ? floats(out[0]) : added(own, floats(out[0]));
-      shared = shared.empty() ? floats(out[1]) : added(shared, floats(out[1]));
+      const auto out = run(*d, step::gradients{});
+      own = own.empty() ? floats(out.own) : added(own, floats(out.own));
+      shared = shared.empty() ? floats(out.tied) : added(shared, floats(out.tied));
     }
     double norm = 0;
     for (auto& d : by_hosts.all)
-      norm =
-          run(*d, {.what = step::update, .in = {as_payload(own), as_payload(shared)}, .scale = 0.5})
-              .squared_norm;
+      norm = run(*d, step::update{.sums = {as_payload(own), as_payload(shared)}, .scale = 0.5})
+                 .squared_norm;
     for (auto& d : grouped.all)
-      CHECK(run(*d, {.what = step::update, .scale = 0.5}).squared_norm ==
-            Approx(norm).epsilon(1e-6));
+      CHECK(run(*d, step::update{.scale = 0.5}).squared_norm == Approx(norm).epsilon(1e-6));
   }
   const auto a = by_hosts.weights(0);
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -129,22 +127,22 @@ TEST_CASE("GPUs with part of a tied embedding return its sum for the other stage
   const auto n = gpu::size_of(first).tied_parameters;
   const auto head = std::vector<float>(n, 0.25f);
   const auto l = lessons(m, 2, 1, 1);
-  const auto activation = run(*d, {.what = step::forward, .keep = true, .in = {l[0].input}}).out;
-  run(*d, {.what = step::backward, .in = activation});
-  const auto own = floats(run(*d, {.what = step::gradients}).out[1]);
-  CHECK(refusal(*d, {.what = step::update}).starts_with("a tied embedding split over two stages"));
-  const auto summed = on_all(all, [&](std::uint32_t i) {
-    operation o{.what = step::sum};
-    if (i == 0) o.in = {as_payload(head)};  // the other pipeline's parts are nothing
-    return o;
+  const auto activation = run(*d, step::forward{.keep = true, .input = l[0].input}).activation;
+  run(*d, step::backward{.gradient = activation});
+  const auto own = floats(run(*d, step::gradients{}).tied);
+  CHECK(refusal(*d, {step::update{}}).starts_with("a tied embedding split over two stages"));
+  auto summed = on_all(all, [&](std::uint32_t i) {
+    step::sum o;
+    if (i == 0) o.tied = as_payload(head);  // the other pipeline's parts are nothing
+    return operation{o};
   });
-  for (const auto& s : summed) {
+  for (auto& s : summed) {
     REQUIRE(s);
-    CHECK(floats(s->out[0]) == added(own, head));
+    CHECK(floats(*s->of<step::sum>().tied) == added(own, head));
   }
-  CHECK(refusal(*d, {.what = step::sum, .in = {as_payload({1, 2})}}).starts_with("sum takes"));
-  run(*d, {.what = step::update});
-  CHECK(refusal(*d, {.what = step::update}).starts_with("a tied embedding split over two stages"));
+  CHECK(refusal(*d, {step::sum{.tied = as_payload({1, 2})}}).starts_with("sum takes"));
+  run(*d, step::update{});
+  CHECK(refusal(*d, {step::update{}}).starts_with("a tied embedding split over two stages"));
 }
 
 TEST_CASE("a device without a collective says so") {
@@ -154,10 +152,10 @@ TEST_CASE("a device without a collective says so") {
   s.has_embedding = s.has_head = true;
   const gpu::cuda::device alone{s, emulated_machine()};
   auto& d = const_cast<gpu::cuda::device&>(alone);
-  CHECK(troupe::test::has_facts(refusal(d, {.what = step::make_communicator_id}), {"NCCL"}));
-  CHECK(troupe::test::has_facts(refusal(d, {.what = step::sum}), {"group"}));
-  CHECK(troupe::test::has_facts(
-      refusal(**gpu::make_cpu_device(s), {.what = step::make_communicator_id}), {"CPU", "host"}));
+  CHECK(troupe::test::has_facts(refusal(d, {step::make_communicator_id{}}), {"NCCL"}));
+  CHECK(troupe::test::has_facts(refusal(d, {step::sum{}}), {"group"}));
+  CHECK(troupe::test::has_facts(refusal(**gpu::make_cpu_device(s), {step::make_communicator_id{}}),
+                                {"CPU", "host"}));
 }
 
 TEST_CASE("GPUs leave their group after their sums, without aborting each other") {
@@ -166,7 +164,7 @@ TEST_CASE("GPUs leave their group after their sums, without aborting each other"
     pipelines p{2, tiny()};
     p.join_communicator();
     p.go_through(1);
-    for (const auto& s : on_all(p.all, [](auto) { return operation{.what = step::sum}; })) CHECK(s);
+    for (const auto& s : on_all(p.all, [](auto) { return operation{step::sum{}}; })) CHECK(s);
   }
   while (ends_so_far().destroyed + ends_so_far().aborted < before.destroyed + before.aborted + 2)
     std::this_thread::yield();  // they leave by themselves
@@ -197,23 +195,22 @@ TEST_CASE("a GPU allocates all memory of its passes before it joins its group") 
       o.keep = i != 3;
       run(*d, o);
     }
-    for (std::uint32_t i = 0; i < 3; ++i) run(*d, {.what = step::backward, .microbatch = i});
-    run(*d, {.what = step::recompute, .microbatch = 3});
-    run(*d, {.what = step::backward, .microbatch = 3, .last_backward = true});
+    for (std::uint32_t i = 0; i < 3; ++i) run(*d, step::backward{.microbatch = i});
+    run(*d, step::recompute{3});
+    run(*d, step::backward{.microbatch = 3, .last = true});
   }
-  for (const auto& x : on_all(all, [](auto) { return operation{.what = step::sum}; })) CHECK(x);
-  for (auto& d : all) run(*d, {.what = step::update});
+  for (const auto& x : on_all(all, [](auto) { return operation{step::sum{}}; })) CHECK(x);
+  for (auto& d : all) run(*d, step::update{});
   for (std::size_t i = 0; i < 2; ++i) CHECK(taken[i]->blocks == blocks[i]);
 }
 
 TEST_CASE("a GPU whose peers never join reports a timeout") {
   pipelines p{1, tiny(), {.patience = {.join_s = 0.1}}};
-  const auto id = run(*p.all[0], {.what = step::make_communicator_id, .size = 2}).out[0];
+  const auto id = run(*p.all[0], step::make_communicator_id{.size = 2}).id;
+  CHECK(troupe::test::has_facts(refusal(*p.all[0], {step::join_communicator{.id = id, .size = 2}}),
+                                {"2 GPUs", "0.1 s", "member 0"}));
   CHECK(troupe::test::has_facts(
-      refusal(*p.all[0], {.what = step::join_communicator, .in = {id}, .size = 2}),
-      {"2 GPUs", "0.1 s", "member 0"}));
-  CHECK(troupe::test::has_facts(
-      refusal(*p.all[0], {.what = step::join_communicator, .in = {as_payload({1})}, .size = 2}),
+      refusal(*p.all[0], {step::join_communicator{.id = as_payload({1}), .size = 2}}),
       {"128 bytes", "4"}));
 }
 
@@ -221,11 +218,11 @@ TEST_CASE("an NCCL error during an all-reduce ends it with NCCL's error text") {
   pipelines p{2, tiny(), {.patience = {.sum_s = 0.5}}};
   p.join_communicator();
   const auto directory = fresh_path("groups").string();
-  run(*p.all[0], {.what = step::save, .path = directory});
+  run(*p.all[0], step::save{directory});
   p.go_through(1);
   {
     const nccl_fault fault{1, 0};
-    const auto ended = on_all(p.all, [](auto) { return operation{.what = step::sum}; });
+    const auto ended = on_all(p.all, [](auto) { return operation{step::sum{}}; });
     REQUIRE_FALSE(ended[0]);
     REQUIRE_FALSE(ended[1]);
     CHECK(troupe::test::has_facts(ended[0].error().text, {"0.5 s"}));
@@ -234,12 +231,12 @@ TEST_CASE("an NCCL error during an all-reduce ends it with NCCL's error text") {
     CHECK(ended[1].error().code == reason::kind::unavailable);
   }
   // The sums are undefined now; a checkpoint and a new group recover.
-  CHECK(refusal(*p.all[1], {.what = step::update})
+  CHECK(refusal(*p.all[1], {step::update{}})
             .starts_with("device state is invalid; load a checkpoint first: member"));
-  for (auto& d : p.all) run(*d, {.what = step::load, .path = directory});
+  for (auto& d : p.all) run(*d, step::load{directory});
   p.join_communicator();
   p.go_through(1);
-  for (const auto& s : on_all(p.all, [](auto) { return operation{.what = step::sum}; })) CHECK(s);
+  for (const auto& s : on_all(p.all, [](auto) { return operation{step::sum{}}; })) CHECK(s);
 }
 
 TEST_CASE("a GPU that is gone delays its peers no longer than the timeout") {
@@ -247,16 +244,15 @@ TEST_CASE("a GPU that is gone delays its peers no longer than the timeout") {
   p.join_communicator();
   p.go_through(1);
   p.all.pop_back();
-  for (const auto& s : on_all(p.all, [](auto) { return operation{.what = step::sum}; }))
-    CHECK_FALSE(s);
+  for (const auto& s : on_all(p.all, [](auto) { return operation{step::sum{}}; })) CHECK_FALSE(s);
 }
 
 TEST_CASE("a device can be closed while it waits for its peers to join or to sum") {
   pipelines p{2, tiny()};
   SECTION("for them to come") {
-    const auto id = run(*p.all[0], {.what = step::make_communicator_id, .size = 2}).out[0];
+    const auto id = run(*p.all[0], step::make_communicator_id{.size = 2}).id;
     std::promise<std::string> said;
-    p.all[0]->submit({.what = step::join_communicator, .in = {id}, .size = 2},
+    p.all[0]->submit({step::join_communicator{.id = id, .size = 2}},
                      [&](expected<gpu::outcome> r) { said.set_value(r ? "" : r.error().text); });
     await_waiting_member();
     p.all.clear();
@@ -266,7 +262,7 @@ TEST_CASE("a device can be closed while it waits for its peers to join or to sum
     p.join_communicator();
     p.go_through(1);
     std::promise<std::string> said;
-    p.all[0]->submit({.what = step::sum},
+    p.all[0]->submit({step::sum{}},
                      [&](expected<gpu::outcome> r) { said.set_value(r ? "" : r.error().text); });
     await_waiting_member();
     p.all.clear();

@@ -18,7 +18,7 @@
 
 using namespace troupe;
 using namespace troupe::test;
-using step = gpu::operation::kind;
+namespace step = gpu::operations;
 
 namespace {
 
@@ -157,11 +157,10 @@ TEST_CASE("gradients summed by hosts reach every device that shares a stage") {
     std::memcpy(own.data() + 4 * i, &v, 4);
   }
   const payload in[] = {payload{own}, payload{tied}};
-  const auto x = run(**a, {.what = step::update, .in = {in[0], in[1]}});
-  const auto y = run(**b, {.what = step::update, .in = {in[0], in[1]}});
+  const auto x = run(**a, step::update{.sums = {in[0], in[1]}});
+  const auto y = run(**b, step::update{.sums = {in[0], in[1]}});
   CHECK(y.squared_norm == Approx(x.squared_norm).epsilon(2e-5));
-  CHECK(floats(run(**a, {.what = step::weights}).out[0]) ==
-        floats(run(**b, {.what = step::weights}).out[0]));
+  CHECK(floats(run(**a, step::weights{}).own) == floats(run(**b, step::weights{}).own));
 }
 
 TEST_CASE("in two pipelines with shared stages, each shard is summed with its counterpart") {
@@ -169,31 +168,29 @@ TEST_CASE("in two pipelines with shared stages, each shard is summed with its co
   const auto kind = shared_gpu(2, true);
   const auto s = whole_model(m, 2);
   auto a = kind.make(s), b = kind.make(s);
-  const auto id = run(**a, {.what = step::make_communicator_id, .rank = 0, .size = 2}).out[0];
+  const auto id = run(**a, step::make_communicator_id{.rank = 0, .size = 2}).id;
   CHECK(id.bytes().size() == 2 * gpu::cuda::collectives::id_bytes);
-  CHECK(run(**b, {.what = step::make_communicator_id, .rank = 1, .size = 2}).out[0].empty());
+  CHECK(run(**b, step::make_communicator_id{.rank = 1, .size = 2}).id.empty());
   std::promise<expected<gpu::outcome>> joined;
-  (*a)->submit({.what = step::join_communicator, .in = {id}, .rank = 0, .size = 2},
+  (*a)->submit({step::join_communicator{.id = id, .rank = 0, .size = 2}},
                [&](expected<gpu::outcome> r) { joined.set_value(std::move(r)); });
-  run(**b, {.what = step::join_communicator, .in = {id}, .rank = 1, .size = 2});
+  run(**b, step::join_communicator{.id = id, .rank = 1, .size = 2});
   REQUIRE(joined.get_future().get());
   const auto l = lessons(m, 2, 2, 4);
   std::vector<float> sum;
   for (auto* d : {a->get(), b->get()}) {
     const auto& mine = l[d == b->get()];
-    run(*d, {.what = step::forward, .keep = true, .in = {mine.input, mine.targets}});
-    run(*d, {.what = step::backward, .last_backward = true});  // they begin with nothing before it
-    const auto g = floats(run(*d, {.what = step::gradients}).out[0]);
+    run(*d, step::forward{.keep = true, .input = mine.input, .targets = mine.targets});
+    run(*d, step::backward{.last = true});  // they begin with nothing before it
+    const auto g = floats(run(*d, step::gradients{}).own);
     if (sum.empty()) sum.resize(g.size());
     for (std::size_t i = 0; i < g.size(); ++i) sum[i] += g[i];
   }
   std::promise<expected<gpu::outcome>> summed;
-  (*a)->submit({.what = step::sum},
-               [&](expected<gpu::outcome> r) { summed.set_value(std::move(r)); });
-  run(**b, {.what = step::sum});
+  (*a)->submit({step::sum{}}, [&](expected<gpu::outcome> r) { summed.set_value(std::move(r)); });
+  run(**b, step::sum{});
   REQUIRE(summed.get_future().get());
-  for (auto* d : {a->get(), b->get()})
-    CHECK(floats(run(*d, {.what = step::gradients}).out[0]) == sum);
+  for (auto* d : {a->get(), b->get()}) CHECK(floats(run(*d, step::gradients{}).own) == sum);
 }
 
 TEST_CASE("a model that cannot be divided among the devices is refused with a sentence") {
@@ -210,11 +207,10 @@ TEST_CASE("devices that share a stage refuse what one device refuses, and keep w
   const auto s = whole_model(sharable(1, true), 2);
   auto d = kind.make(s);
   REQUIRE(d);
-  CHECK(refusal(**d, {.what = step::backward}).starts_with("micro-batch 0: "));
-  CHECK(refusal(**d, {.what = step::load, .path = "/nowhere"}).find("/nowhere") !=
-        std::string::npos);
+  CHECK(refusal(**d, {step::backward{}}).starts_with("micro-batch 0: "));
+  CHECK(refusal(**d, {step::load{"/nowhere"}}).find("/nowhere") != std::string::npos);
   const auto l = lessons(s.model, 2, 1, 1);
-  run(**d, {.what = step::forward, .keep = true, .in = {l[0].input, l[0].targets}});
+  run(**d, step::forward{.keep = true, .input = l[0].input, .targets = l[0].targets});
 }
 
 TEST_CASE("an error between GPUs that share a stage ends all of them with a sentence") {
@@ -224,6 +220,6 @@ TEST_CASE("an error between GPUs that share a stage ends all of them with a sent
   const auto l = lessons(s.model, 2, 1, 1);
   const nccl_fault fault{1, 1};
   const auto why =
-      refusal(**d, {.what = step::forward, .keep = true, .in = {l[0].input, l[0].targets}});
+      refusal(**d, {step::forward{.keep = true, .input = l[0].input, .targets = l[0].targets}});
   CHECK(troupe::test::has_facts(why, {"member 1", "2 GPUs", "NCCL", "unhandled system error"}));
 }

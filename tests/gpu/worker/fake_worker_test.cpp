@@ -10,7 +10,7 @@
 
 namespace troupe::test {
 
-using kind = gpu::operation::kind;
+namespace kind = gpu::operations;
 
 namespace {
 
@@ -44,17 +44,18 @@ struct fixture {
   }
 };
 
-gpu::outcome done(gpu::stage_device& d, gpu::operation o) {
-  auto r = run(d, std::move(o));
+template <class What>
+typename What::result done(gpu::program_device& d, What what) {
+  auto r = run(d, std::move(what));
   if (!r) FAIL(r.error().text);
-  return std::move(*r);
+  return r->template of<What>();
 }
 
-gpu::operation forward(std::uint32_t microbatch, std::vector<payload> in = {}) {
-  return {.what = kind::forward, .microbatch = microbatch, .keep = true, .in = std::move(in)};
+kind::forward forward(std::uint32_t microbatch, payload in = {}) {
+  return {microbatch, true, std::move(in)};
 }
-gpu::operation backward(std::uint32_t microbatch, std::vector<payload> in = {}) {
-  return {.what = kind::backward, .microbatch = microbatch, .in = std::move(in)};
+kind::backward backward(std::uint32_t microbatch, payload in = {}) {
+  return {microbatch, std::move(in)};
 }
 
 }  // namespace
@@ -69,35 +70,30 @@ TEST_CASE_METHOD(fixture, "two stages in processes train as one by hand") {
   // Two micro-batches in flight: x is {0, 1} and {1, 2}; a is 1; 1.5, 2.
   std::vector<payload> activations;
   for (const std::uint32_t m : {0u, 1u}) {
-    auto o = done(*first.device, forward(m));
-    REQUIRE(o.out.size() == 1);
-    activations.push_back(o.out[0]);
+    activations.push_back(done(*first.device, forward(m)).activation);
+    REQUIRE_FALSE(activations.back().empty());
   }
   CHECK(vector_of(activations[0]) == std::vector<float>{0, 1});
   CHECK(vector_of(activations[1]) == std::vector<float>{1, 2});
-  CHECK(done(*last.device, forward(0, {activations[0]})).loss == 1.5);
-  CHECK(done(*last.device, forward(1, {activations[1]})).loss == 4.5);
+  CHECK(done(*last.device, forward(0, activations[0])).loss == 1.5);
+  CHECK(done(*last.device, forward(1, activations[1])).loss == 4.5);
   for (const std::uint32_t m : {0u, 1u}) {
-    const auto o = done(*last.device, backward(m));
-    REQUIRE(o.out.size() == 1);
-    CHECK(vector_of(o.out[0]) == std::vector<float>{1.5, 1.5});
-    CHECK(done(*first.device, backward(m, {o.out[0]})).out.empty());
+    const auto gradient = done(*last.device, backward(m)).gradient;
+    CHECK(vector_of(gradient) == std::vector<float>{1.5, 1.5});
+    CHECK(done(*first.device, backward(m, gradient)).gradient.empty());
   }
   // d loss / d a over both: first 3 x 0.5 + 3 x 1.5, then 2 x 2, then 1.5 x 2.
-  const auto own = done(*first.device, {.what = kind::gradients}).out;
-  REQUIRE(own.size() == 2);
-  CHECK(own[0].values<float>() == std::vector<float>{6});
-  CHECK(own[1].empty());
-  CHECK(done(*last.device, {.what = kind::gradients}).out[0].values<float>() ==
-        std::vector<float>{4, 3});
-  CHECK(done(*last.device, {.what = kind::norms}).norms == std::vector<double>{16, 9});
-  const auto updated = done(*last.device, {.what = kind::update, .scale = 0.5});
+  const auto sums = done(*first.device, kind::gradients{});
+  CHECK(sums.own.values<float>() == std::vector<float>{6});
+  CHECK(sums.tied.empty());
+  CHECK(done(*last.device, kind::gradients{}).own.values<float>() == std::vector<float>{4, 3});
+  CHECK(done(*last.device, kind::norms{}).squared == std::vector<double>{16, 9});
+  const auto updated = done(*last.device, kind::update{.scale = 0.5});
   CHECK(updated.squared_norm == 6.25);
   CHECK(updated.peak_bytes == 4096);
-  const auto weights = done(*last.device, {.what = kind::weights}).out;
-  REQUIRE(weights.size() == 2);
-  CHECK(weights[0].values<float>()[0] == Approx(1.48));
-  CHECK(weights[0].values<float>()[1] == Approx(1.985));
+  const auto weights = done(*last.device, kind::weights{});
+  CHECK(weights.own.values<float>()[0] == Approx(1.48));
+  CHECK(weights.own.values<float>()[1] == Approx(1.985));
 }
 
 TEST_CASE_METHOD(fixture, "gradient sums from other pipelines replace the device's own") {
@@ -105,11 +101,11 @@ TEST_CASE_METHOD(fixture, "gradient sums from other pipelines replace the device
   auto s = make(spec(0, 1, 0, 1));
   done(*s.device, forward(1));
   done(*s.device, backward(1));
-  done(*s.device, {.what = kind::gradients});
-  done(*s.device, {.what = kind::update, .in = {payload{std::vector<float>{10}}, payload{}}});
-  CHECK(done(*s.device, {.what = kind::weights}).out[0].values<float>()[0] == Approx(0.9));
+  done(*s.device, kind::gradients{});
+  done(*s.device, kind::update{.sums = {payload{std::vector<float>{10}}, payload{}}});
+  CHECK(done(*s.device, kind::weights{}).own.values<float>()[0] == Approx(0.9));
   const auto wrong =
-      run(*s.device, {.what = kind::update, .in = {payload{std::vector<float>{1, 2}}, payload{}}});
+      run(*s.device, kind::update{.sums = {payload{std::vector<float>{1, 2}}, payload{}}});
   REQUIRE_FALSE(wrong);
   CHECK(wrong.error().text == "the gradients have 4 and 0 bytes, got 8");
 }
@@ -120,7 +116,7 @@ TEST_CASE_METHOD(fixture, "an output that is larger than all before gets a large
   how.stage.rows = 400'000;
   auto s = make(how);
   std::vector<payload> held;
-  for (std::uint32_t m = 0; m < 4; ++m) held.push_back(done(*s.device, forward(m)).out[0]);
+  for (std::uint32_t m = 0; m < 4; ++m) held.push_back(done(*s.device, forward(m)).activation);
   for (std::uint32_t m = 0; m < 4; ++m) {
     const auto values = vector_of(held[m]);
     REQUIRE(values.size() == 400'000);
@@ -139,12 +135,12 @@ TEST_CASE_METHOD(fixture,
   std::vector<payload> held;
   for (std::uint32_t m = 0; m < 12; ++m) {
     x[0] = static_cast<float>(m);
-    held.push_back(done(*s.device, forward(m, {vector_payload(x)})).out[0]);
+    held.push_back(done(*s.device, forward(m, vector_payload(x))).activation);
   }
   for (std::uint32_t m = 0; m < 12; ++m) {
     x[0] = static_cast<float>(m);
     CHECK(vector_of(held[m]) == x);
-    CHECK(vector_of(done(*s.device, backward(m, {held[m]})).out[0]) == x);
+    CHECK(vector_of(done(*s.device, backward(m, held[m])).gradient) == x);
   }
 }
 
@@ -155,12 +151,12 @@ TEST_CASE_METHOD(fixture, "a checkpoint is loaded by another worker") {
     auto s = make(spec(0, 2, 0, 1));
     done(*s.device, forward(1));
     done(*s.device, backward(1));
-    done(*s.device, {.what = kind::update});
-    done(*s.device, {.what = kind::save, .path = path});
+    done(*s.device, kind::update{});
+    done(*s.device, kind::save{path});
   }
   auto s = make(spec(0, 2, 0, 1));
-  done(*s.device, {.what = kind::load, .path = path});
-  const auto a = done(*s.device, {.what = kind::weights}).out[0].values<float>();
+  done(*s.device, kind::load{path});
+  const auto a = done(*s.device, kind::weights{}).own.values<float>();
   CHECK(a[0] == Approx(0.9775));
   CHECK(a[1] == Approx(1.485));
 }
@@ -189,28 +185,27 @@ TEST_CASE_METHOD(fixture, "a worker that lacked memory has ended when the node k
 
 TEST_CASE_METHOD(fixture, "a worker that is killed in any operation is lost, and nothing is left") {
   if (!has_python()) return;
-  const std::pair<std::string, gpu::operation> operations[] = {
-      {"forward", forward(0)},
-      {"recompute", {.what = kind::recompute}},
-      {"backward", backward(0)},
-      {"gradients", {.what = kind::gradients}},
-      {"norms", {.what = kind::norms}},
-      {"update", {.what = kind::update}},
-      {"save", {.what = kind::save, .path = directory.path("f")}},
-      {"load", {.what = kind::load, .path = directory.path("f")}},
-      {"weights", {.what = kind::weights}},
-  };
-  for (const auto& [name, what] : operations) {
+  const auto killed = [&](const std::string& name, auto what) {
     int pid = 0;
     auto s = make(spec(0, 1, 0, 1), {{"TROUPE_FAKE", name + ":die"}}, &pid);
-    if (what.what == kind::recompute || what.what == kind::backward) done(*s.device, forward(0));
+    if (kind::is_one_of<decltype(what), kind::recompute, kind::backward>)
+      done(*s.device, forward(0));
     const auto r = run(*s.device, what);
     REQUIRE_FALSE(r);
     CHECK(r.error().code == reason::kind::worker_lost);
     CHECK(r.error().text == "the worker was killed by signal 9 during " + name);
     s.device = nullptr;
     CHECK_FALSE(is_alive(pid));
-  }
+  };
+  killed("forward", forward(0));
+  killed("recompute", kind::recompute{});
+  killed("backward", backward(0));
+  killed("gradients", kind::gradients{});
+  killed("norms", kind::norms{});
+  killed("update", kind::update{});
+  killed("save", kind::save{directory.path("f")});
+  killed("load", kind::load{directory.path("f")});
+  killed("weights", kind::weights{});
 }
 
 TEST_CASE_METHOD(fixture, "a worker that is killed while it starts is lost") {
@@ -242,7 +237,7 @@ TEST_CASE_METHOD(fixture, "a worker that hangs does not outlive its device") {
   int pid = 0;
   auto s = make(spec(0, 1, 0, 1), {{"TROUPE_FAKE", "forward:hang"}}, &pid);
   bool answered = false;
-  s.device->submit(forward(0), [&](const expected<gpu::outcome>& r) { answered = !r; });
+  s.device->submit({forward(0)}, [&](const expected<gpu::outcome>& r) { answered = !r; });
   s.device = nullptr;
   CHECK(answered);
   CHECK_FALSE(is_alive(pid));

@@ -79,4 +79,10 @@ expected<gpu::outcome> run(gpu::stage_device& d, gpu::operation o) {
   return made.get_future().get();
 }
 
+expected<gpu::outcome> run(gpu::program_device& d, gpu::operations::norms n) {
+  std::promise<expected<gpu::outcome>> made;
+  d.submit_norms(std::move(n), [&](expected<gpu::outcome> r) { made.set_value(std::move(r)); });
+  return made.get_future().get();
+}
+
 }  // namespace troupe::test

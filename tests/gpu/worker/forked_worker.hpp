@@ -19,5 +19,10 @@ bool is_alive(int pid);
 
 /// Submits an operation and waits for its result.
 expected<gpu::outcome> run(gpu::stage_device& d, gpu::operation o);
+expected<gpu::outcome> run(gpu::program_device& d, gpu::operations::norms n);
+template <class What>
+expected<gpu::outcome> run(gpu::stage_device& d, What what) {
+  return run(d, gpu::operation{std::move(what)});
+}
 
 }  // namespace troupe::test

@@ -18,7 +18,7 @@
 namespace troupe::test {
 
 using namespace gpu::python;
-using kind = gpu::operation::kind;
+namespace kind = gpu::operations;
 using script = std::function<void(scripted_peer&)>;
 
 namespace {
@@ -55,9 +55,9 @@ struct fixture {
   /// The error of a forward of the first of two stages.
   std::string forward_error(script lines) {
     auto s = started(std::move(lines));
-    const auto r = run(*s.device, {.what = kind::forward, .keep = true});
+    const auto r = run(*s.device, kind::forward{.keep = true});
     REQUIRE_FALSE(r);
-    const auto again = run(*s.device, {.what = kind::gradients});
+    const auto again = run(*s.device, kind::gradients{});
     REQUIRE_FALSE(again);
     CHECK(again.error().text == r.error().text);
     code = r.error().code;
@@ -192,7 +192,7 @@ TEST_CASE_METHOD(fixture, "a buffer larger than the memory for buffers is refuse
     p.reply(h);
     p.receive();
   });
-  const auto r = run(*s.device, {.what = kind::forward, .keep = true});
+  const auto r = run(*s.device, kind::forward{.keep = true});
   REQUIRE_FALSE(r);
   CHECK(r.error().code == reason::kind::infeasible);
   CHECK(
@@ -228,10 +228,11 @@ TEST_CASE_METHOD(fixture, "a worker cannot shrink the memory under the node") {
     p.receive();
   });
   REQUIRE(s);
-  const auto r = run(*s->device, {.what = kind::gradients});
+  auto r = run(*s->device, kind::gradients{});
   REQUIRE(r);
-  REQUIRE(r->out[0].bytes().size() == 4000);
-  CHECK(r->out[0].values<float>() == std::vector<float>(1000));
+  const auto& own = r->of<kind::gradients>().own;
+  REQUIRE(own.bytes().size() == 4000);
+  CHECK(own.values<float>() == std::vector<float>(1000));
 }
 
 TEST_CASE_METHOD(fixture, "a worker that dies late is lost, with how it ended") {
@@ -249,7 +250,7 @@ TEST_CASE_METHOD(fixture, "a device does not wait for a silent worker") {
     CHECK(p.receive().header.kind == message_kind::stop);
     closed.set_value();
   });
-  s.device->submit({.what = kind::gradients},
+  s.device->submit({kind::gradients{}},
                    [&](expected<gpu::outcome> r) { made.set_value(std::move(r)); });
   asked.get_future().wait();
   s.device = nullptr;
@@ -269,7 +270,7 @@ TEST_CASE_METHOD(fixture, "a worker's times cannot be other than the operation's
     p.receive();
   });
   const double before_s = gpu::now_s();
-  const auto r = run(*s.device, {.what = kind::update});
+  const auto r = run(*s.device, kind::update{});
   REQUIRE(r);
   CHECK(r->begin_s >= before_s);
   CHECK(r->end_s >= r->begin_s);
@@ -289,7 +290,7 @@ TEST_CASE_METHOD(fixture,
                                      p.receive();
                                    }));
   REQUIRE(s);
-  const auto r = run(*s->device, {.what = kind::update, .timed = true});
+  const auto r = run(*s->device, {.what = kind::update{}, .timed = true});
   REQUIRE(r);
   CHECK(r->end_s - r->begin_s >= 0.2);
   CHECK(r->compute_s == r->end_s - r->begin_s);
@@ -307,7 +308,7 @@ TEST_CASE_METHOD(fixture, "whatever a reply's numbers are, the operation ends") 
         bytes[random.below(bytes.size())] = static_cast<char>(random.next());
       p.send(bytes);
     });
-    const auto r = run(*s.device, {.what = kind::forward, .keep = true});
+    const auto r = run(*s.device, kind::forward{.keep = true});
     if (!r) ++refused;
   }
   // Without tensors in the buffer none can be right.
@@ -323,7 +324,7 @@ TEST_CASE_METHOD(fixture, "a save that never ends its replies ends the stage") {
     p.reply(h);
     p.receive();
   });
-  const auto r = run(*s.device, {.what = kind::save, .path = "x"});
+  const auto r = run(*s.device, kind::save{"x"});
   REQUIRE_FALSE(r);
   CHECK(r.error().text == "the worker replied to save more than twice, during save");
 }
@@ -337,12 +338,11 @@ TEST_CASE_METHOD(fixture,
       },
       1);
   const auto bad =
-      run(*s.device,
-          {.what = kind::forward, .keep = true, .in = {payload{std::vector<std::byte>(128)}}});
+      run(*s.device, kind::forward{.keep = true, .input = payload{std::vector<std::byte>(128)}});
   REQUIRE_FALSE(bad);
   CHECK(bad.error().code == reason::kind::malformed);
   CHECK(killed == 0);
-  CHECK(run(*s.device, {.what = kind::forward, .keep = true, .in = {vector_payload({1})}}));
+  CHECK(run(*s.device, kind::forward{.keep = true, .input = vector_payload({1})}));
 }
 
 TEST_CASE_METHOD(fixture, "norms that are not one for each layer end the stage") {
@@ -350,7 +350,7 @@ TEST_CASE_METHOD(fixture, "norms that are not one for each layer end the stage")
     p.done(p.operation(), "1234567");
     p.receive();
   });
-  const auto r = run(*s.device, {.what = kind::norms});
+  const auto r = run(*s.device, kind::norms{});
   REQUIRE_FALSE(r);
   CHECK(r.error().text == "the worker sent 7 bytes of norms, expected 8, during norms");
 }

@@ -11,7 +11,7 @@
 
 namespace troupe::test {
 
-using kind = gpu::operation::kind;
+namespace kind = gpu::operations;
 using recompute = gpu::python::worker_stage::recompute;
 
 namespace {
@@ -24,10 +24,11 @@ bool has_torch() {
   return has;
 }
 
-gpu::outcome done(gpu::stage_device& d, gpu::operation o) {
-  auto r = run(d, std::move(o));
+template <class What>
+typename What::result done(gpu::stage_device& d, What what, std::uint64_t iteration = 0) {
+  auto r = run(d, {.what = std::move(what), .program = {.iteration = iteration}});
   if (!r) FAIL(r.error().text);
-  return std::move(*r);
+  return r->template of<What>();
 }
 
 /// The stages of worker_program.py's layers, each with those up to the next one's first.
@@ -60,19 +61,19 @@ class pipeline {
   std::vector<double> iterate(std::uint64_t iteration) {
     std::vector<double> losses;
     for (std::uint32_t m = 0; m < microbatches; ++m) {
-      std::vector<payload> in;
+      payload in;
       for (auto& s : stages_) {
-        auto o = done(*s.device, operation(kind::forward, iteration, m, std::move(in)));
-        in = std::move(o.out);
+        auto o = done(*s.device, kind::forward{m, how_ != recompute::stage, in}, iteration);
+        in = o.activation;
         if (&s == &stages_.back()) losses.push_back(o.loss);
         if (&s == &stages_.back()) CHECK(o.more.at(0).weight == 10);
       }
     }
     for (std::uint32_t m = 0; m < microbatches; ++m) {
-      std::vector<payload> in;
+      payload in;
       for (auto s = stages_.rbegin(); s != stages_.rend(); ++s) {
-        if (how_ == recompute::stage) done(*s->device, operation(kind::recompute, iteration, m));
-        in = done(*s->device, operation(kind::backward, iteration, m, std::move(in))).out;
+        if (how_ == recompute::stage) done(*s->device, kind::recompute{m}, iteration);
+        in = done(*s->device, kind::backward{m, in}, iteration).gradient;
       }
       CHECK(in.empty());
     }
@@ -80,52 +81,37 @@ class pipeline {
   }
   /// As the stages of a training do: the first stage's tied gradients and then the last one's.
   void update(std::uint64_t iteration) {
-    std::vector<std::vector<payload>> sums;
-    for (auto& s : stages_)
-      sums.push_back(done(*s.device, operation(kind::gradients, iteration, 0)).out);
+    std::vector<gpu::own_and_tied> sums;
+    for (auto& s : stages_) sums.push_back(done(*s.device, kind::gradients{}, iteration));
     if (sums.size() > 1) {
-      auto tied = sums.front()[1].values<float>();
-      const auto more = sums.back()[1].values<float>();
+      auto tied = sums.front().tied.values<float>();
+      const auto more = sums.back().tied.values<float>();
       for (std::size_t i = 0; i < tied.size(); ++i) tied[i] += more[i];
-      sums.front()[1] = sums.back()[1] = payload{tied};
+      sums.front().tied = sums.back().tied = payload{tied};
     }
     for (std::size_t i = 0; i < stages_.size(); ++i)
-      done(*stages_[i].device, operation(kind::update, iteration, 0, std::move(sums[i])));
+      done(*stages_[i].device, kind::update{std::move(sums[i]), 1.0 / microbatches}, iteration);
   }
   void save(const std::string& directory, std::uint64_t iteration) {
-    for (auto& s : stages_) {
-      auto o = operation(kind::save, iteration, 0);
-      o.path = directory;
-      done(*s.device, o);
-    }
+    for (auto& s : stages_) done(*s.device, kind::save{directory}, iteration);
   }
   void load(const std::string& directory) {
-    for (auto& s : stages_) done(*s.device, {.what = kind::load, .path = directory});
+    for (auto& s : stages_) done(*s.device, kind::load{directory});
   }
   /// Own ones in the order of layers, and the tied ones of the first stage.
   std::vector<float> weights() {
     std::vector<float> own, tied;
     for (auto& s : stages_) {
-      const auto o = done(*s.device, {.what = kind::weights});
-      const auto more = o.out[0].values<float>();
+      const auto o = done(*s.device, kind::weights{});
+      const auto more = o.own.values<float>();
       own.insert(own.end(), more.begin(), more.end());
-      if (tied.empty()) tied = o.out[1].values<float>();
+      if (tied.empty()) tied = o.tied.values<float>();
     }
     own.insert(own.end(), tied.begin(), tied.end());
     return own;
   }
 
  private:
-  gpu::operation operation(kind what, std::uint64_t iteration, std::uint32_t m,
-                           std::vector<payload> in = {}) const {
-    return {.what = what,
-            .microbatch = m,
-            .keep = how_ != recompute::stage,
-            .in = std::move(in),
-            .scale = 1.0 / microbatches,
-            .iteration = iteration};
-  }
-
   recompute how_;
   scratch directory_;
   std::vector<gpu::python_stage> stages_;

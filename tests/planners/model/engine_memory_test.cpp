@@ -24,7 +24,7 @@
 
 using namespace troupe;
 using namespace troupe::planners;
-using step = gpu::operation::kind;
+namespace step = gpu::operations;
 
 namespace {
 
@@ -93,26 +93,21 @@ void iterate(gpu::stage_device& d, const one_stage& x, const gpu::stage_spec& s)
   for (const auto& o : x.order)
     if (o.what == stage_step::kind::recompute) recomputed.insert(o.microbatch);
   for (const auto& o : x.order) {
-    gpu::operation asked{.microbatch = o.microbatch};
-    if (o.what == stage_step::kind::forward) {
-      asked.keep = !recomputed.contains(o.microbatch);
-      asked.in = {s.has_embedding ? words : stream};
-      if (s.has_head) asked.in.push_back(words);
-    } else if (o.what == stage_step::kind::recompute) {
-      asked.what = step::recompute;
-    } else {
-      asked.what = step::backward;
-      if (!s.has_head) asked.in = {stream};
-    }
-    run(d, std::move(asked));
+    if (o.what == stage_step::kind::forward)
+      run(d, {step::forward{o.microbatch, !recomputed.contains(o.microbatch),
+                            s.has_embedding ? words : stream, s.has_head ? words : payload{}}});
+    else if (o.what == stage_step::kind::recompute)
+      run(d, {step::recompute{o.microbatch}});
+    else
+      run(d, {step::backward{o.microbatch, s.has_head ? payload{} : stream}});
   }
-  gpu::operation update{.what = step::update};
+  step::update update;
   if (x.sums()) {
-    run(d, {.what = step::gradients});
+    run(d, {step::gradients{}});
     const auto size = gpu::size_of(s);
-    update.in = {zeros(size.own_parameters * 4), zeros(size.tied_parameters * 4)};
+    update.sums = {zeros(size.own_parameters * 4), zeros(size.tied_parameters * 4)};
   }
-  run(d, std::move(update));
+  run(d, {std::move(update)});
 }
 
 double asked_for(const one_stage& x) {

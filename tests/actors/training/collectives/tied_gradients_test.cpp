@@ -59,7 +59,7 @@ TEST_CASE("without tied gradients devices have nothing to wait for but their own
     device_all_reduce a{s};
     CHECK(a.missing().empty());
     CHECK(a.can_start());
-    CHECK(a.start().empty());
+    CHECK_FALSE(a.start());
     CHECK_FALSE(a.can_start());
     CHECK_FALSE(a.complete());
     CHECK(a.finish_sum({bytes(8)}).empty());
@@ -78,8 +78,8 @@ TEST_CASE("the first stage's devices wait for the last one's tied gradients, and
   CHECK(a.missing().empty());
   CHECK(a.can_start());
   const auto in = a.start();
-  REQUIRE(in.size() == 1);
-  CHECK(in[0].bytes().size() == 8);
+  REQUIRE(in);
+  CHECK(in->bytes().size() == 8);
   CHECK_FALSE(a.complete());
   const auto out = a.finish_sum({bytes(8)});
   REQUIRE(out.size() == 1);
@@ -94,7 +94,7 @@ TEST_CASE("the last stage's devices send their tied gradients, and wait for the 
   device_all_reduce a{stage_of(2, 3, 2)};
   CHECK(a.missing().empty());
   CHECK(a.can_start());
-  CHECK(a.start().empty());
+  CHECK_FALSE(a.start());
   CHECK(a.missing().empty());  // no sum exists before it has sent its part
   const auto out = a.finish_sum({bytes(8)});
   REQUIRE(out.size() == 1);
