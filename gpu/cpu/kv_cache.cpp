@@ -1,6 +1,7 @@
 #include "gpu/cpu/kv_cache.hpp"
 
 #include "messages/base/find_in.hpp"
+#include "messages/base/invariant.hpp"
 
 namespace troupe::gpu::cpu {
 
@@ -22,10 +23,12 @@ bool kv_cache::reserve(sequence_id s, std::uint32_t positions) {
   auto& pages = sequences_[s];
   pages.insert(pages.end(), fresh.begin(), fresh.end());
   used_ += static_cast<std::uint32_t>(fresh.size());
+  TROUPE_INVARIANT(used_ <= pages_, "a cache uses no more pages than it may");
   return true;
 }
 
 void kv_cache::let_go(buffer<float>& page) {
+  TROUPE_INVARIANT(page && used_ > 0, "a page that is let go was counted as used");
   if (page.use_count() == 1) --used_;
   page.reset();
 }

@@ -1,7 +1,7 @@
 #include "gpu/cpu/stage_maths.hpp"
+#include "messages/base/invariant.hpp"
 
 #include <algorithm>
-#include <cassert>
 #include <cmath>
 
 namespace troupe::gpu::cpu {
@@ -37,7 +37,7 @@ template <class T>
 T* stage_maths<T>::find(T* values, const std::string& name) const {
   const auto p =
       std::ranges::find_if(parameters_, [&](const parameter& q) { return q.name == name; });
-  assert(p != parameters_.end());
+  TROUPE_INVARIANT(p != parameters_.end(), "a stage has each parameter that its passes name");
   return values + position(*p);
 }
 

@@ -1,6 +1,7 @@
 #include "gpu/cpu/thread_team.hpp"
 
 #include "gpu/cpu/kernels/matrix.hpp"
+#include "messages/base/invariant.hpp"
 
 #ifdef __SSE2__
 #include <immintrin.h>
@@ -45,6 +46,9 @@ thread_team::~thread_team() {
 // itself as asleep before it looks at the ticket for the last time, and the caller writes the
 // ticket before it looks for sleepers, so that one of the two sees the other.
 void thread_team::share(std::size_t blocks, void* what, call* how) {
+  TROUPE_INVARIANT(blocks <= blocks_mask, "a ticket counts all blocks of a work");
+  TROUPE_INVARIANT((ticket_.load(std::memory_order_relaxed) & blocks_mask) == 0,
+                   "a team has one work at a time, since its threads read what it is of here");
   what_ = what;
   how_ = how;
   done_.store(0, std::memory_order_relaxed);
@@ -61,6 +65,8 @@ void thread_team::share(std::size_t blocks, void* what, call* how) {
     else
       std::this_thread::yield();
   }
+  TROUPE_INVARIANT(done_.load(std::memory_order_relaxed) == blocks,
+                   "each block of a work is done once");
 }
 
 // The function is read after a block has been taken: until that block is done, the work cannot end,

@@ -11,7 +11,7 @@
 #include "messages/domain/layer_file.hpp"
 #include "messages/wire/frame.hpp"
 
-// What a device does for its stage: a struct for each kind of operation, and one for its result.
+// The operations of a stage on its device: a struct for each kind, and one for its result.
 // Tensors are rows x sequence x hidden 32-bit floats, token lists rows x sequence 32-bit integers,
 // both as bytes that are never copied; those of programs are gpu/worker/tensors.hpp's.
 
@@ -46,8 +46,7 @@ struct recompute {
 
 struct backward {
   std::uint32_t microbatch = 0;
-  // Of the activation; none in the last stage.
-  payload gradient{};
+  payload gradient{};  // that of the activation; none in the last stage
   // No other one comes before the sum. A device may start its all-reduce during it, and then
   // rejects operations on gradients until the sum was requested. Peers need not do the same.
   bool last = false;
@@ -66,11 +65,9 @@ struct update {
   own_and_tied sums{};  // empty: the device's own
   double scale = 1;     // 1 / number of micro-batches
   struct result {
-    double squared_norm = 0;  // of the scaled gradients, each parameter counted once
-    // Of programs alone: the largest use of memory so far; the norm is not finite, so that nothing
-    // was changed.
-    std::uint64_t peak_bytes = 0;
-    bool skipped = false;
+    double squared_norm = 0;       // of the scaled gradients, each parameter counted once
+    std::uint64_t peak_bytes = 0;  // of programs: the largest use of memory so far
+    bool skipped = false;          // of programs: the norm is not finite, so nothing was changed
   };
 };
 
@@ -114,7 +111,7 @@ struct weights {
   using result = own_and_tied;
 };
 
-/// Of a member_device: all that its file of a checkpoint has.
+/// For a member_device: all that its file of a checkpoint has.
 struct values {
   struct result {
     payload weights{}, first_moments{}, second_moments{};  // each own and then tied
@@ -122,7 +119,7 @@ struct values {
   };
 };
 
-/// Of a program_device.
+/// For a program_device.
 struct norms {
   own_and_tied sums{};          // as of update
   std::uint64_t iteration = 0;  // completed before
@@ -144,7 +141,7 @@ inline constexpr bool is_collective = is_one_of<What, make_communicator_id, join
 
 }  // namespace operations
 
-/// What programs alone (gpu/worker) take of an operation.
+/// The part of an operation for programs alone (gpu/worker).
 struct layered {
   std::uint64_t iteration = 0;  // completed before; a program's data and masks depend on it
   bool evaluate = false;        // forward: on held-out data, and nothing is kept or changed

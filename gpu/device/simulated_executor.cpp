@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "messages/base/invariant.hpp"
+
 namespace troupe::gpu {
 
 namespace {
@@ -82,6 +84,7 @@ void simulated_executor::shorten() {
   const auto begun = ended + (inside ? 1 : 0);
   const auto fit = fitting(idle_until_s_ - guard_s_ - began_s_, {count_, each_s_});
   const auto kept = std::max(begun, fit);
+  TROUPE_INVARIANT(kept <= count_, "a window that changes takes operations away and adds none");
   if (kept >= count_ && ended < count_) return;
   const auto rest = std::max(kept, ended) - ended;
   if (ended > 0) complete(ended);
@@ -112,6 +115,7 @@ void simulated_executor::complete(std::uint32_t count) {
   counts_.guest_steps += count;
   counts_.guest_s += count * each_s_;
   counts_.record(prompt_, began_s_, began_s_ + count * each_s_, 1e-9);
+  TROUPE_INVARIANT(guest_, "operations that end are the present guest's");
   const auto guest = guest_;  // which may give the device back meanwhile
   guest->execute(count);
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "messages/base/invariant.hpp"
 #include "messages/base/name_hash.hpp"
 #include "messages/base/random.hpp"
 #include "messages/base/refuse.hpp"
@@ -126,7 +127,11 @@ namespace {
 // per row and block this cuts columns; with one run in all it cuts rows. No runs: the part is all.
 template <class Whole, class Part, class Copy>
 void each_run(const parameter& p, std::span<Whole> whole, std::span<Part> part, Copy copy) {
+  TROUPE_INVARIANT(whole.size() == part.size() * (p.runs == 0 ? 1 : p.shards),
+                   "a device's part of a parameter is as large as every other's");
   if (p.runs == 0) return copy(whole, part);
+  TROUPE_INVARIANT(part.size() % p.runs == 0 && p.shard < p.shards,
+                   "a parameter's runs have a slice for each of the devices");
   const auto run = part.size() / p.runs;
   for (std::uint64_t r = 0; r < p.runs; ++r)
     copy(whole.subspan((r * p.shards + p.shard) * run, run), part.subspan(r * run, run));

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
 
 namespace troupe::gpu {
@@ -20,6 +21,7 @@ class table {
   table(std::uint32_t size, double patience_s) : values_(size), patience_s_{patience_s} {}
 
   expected<void> sum(std::uint32_t rank, std::span<float> values) {
+    TROUPE_INVARIANT(rank < values_.size(), "a member's rank is below the size of its group");
     values_[rank] = values;  // read by others only after the barrier
     if (auto ok = barrier(rank); !ok) return ok;
     for (const auto& other : values_)
@@ -55,6 +57,7 @@ class table {
       wake_.notify_all();
       return {};
     }
+    TROUPE_INVARIANT(arrived_ < size(), "the last member to arrive ends the round of a barrier");
     const bool in_time = wake_.wait_for(lock, std::chrono::duration<double>(patience_s_),
                                         [&] { return round_ != round || !ended_.empty(); });
     if (round_ != round) return {};

@@ -63,21 +63,29 @@ expected<void> shared_buffers::state::grow(std::uint64_t bytes) {
   regions.push_back({static_cast<std::uint32_t>(regions.size() + 1), std::move(*memory)});
   free.push_back({{0, size}});
   total_bytes += size;
+  TROUPE_INVARIANT(total_bytes <= limit_bytes, "shared memory grows up to its limit");
   return {};
 }
 
 void shared_buffers::state::give_back(const buffer_place& place) {
   if (place.bytes == 0) return;
+  TROUPE_INVARIANT(place.region > 0 && place.region <= free.size(),
+                   "a buffer lies in a region that was made for buffers");
   auto& pieces = free[place.region - 1];
   auto [piece, fresh] = pieces.emplace(place.offset, place.bytes);
   TROUPE_INVARIANT(fresh, "a piece of shared memory is given back once");
-  if (const auto next = std::next(piece);
-      next != pieces.end() && next->first == piece->first + piece->second) {
+  const auto next = std::next(piece);
+  TROUPE_INVARIANT(next == pieces.end() || piece->first + piece->second <= next->first,
+                   "a buffer ends before the free memory behind it");
+  if (next != pieces.end() && next->first == piece->first + piece->second) {
     piece->second += next->second;
     pieces.erase(next);
   }
   if (piece == pieces.begin()) return;
-  if (const auto before = std::prev(piece); before->first + before->second == piece->first) {
+  const auto before = std::prev(piece);
+  TROUPE_INVARIANT(before->first + before->second <= piece->first,
+                   "a buffer begins behind the free memory before it");
+  if (before->first + before->second == piece->first) {
     before->second += piece->second;
     pieces.erase(piece);
   }
@@ -111,7 +119,10 @@ expected<std::shared_ptr<shared_buffer>> shared_buffers::take(std::uint64_t byte
   if (!place) {
     if (auto ok = state_->grow(wanted); !ok) return refuse(ok.error());
     place = state_->find(wanted);
+    TROUPE_INVARIANT(place, "a new region has room for the buffer that it was made for");
   }
+  TROUPE_INVARIANT(place->offset % tensor_alignment == 0,
+                   "buffers begin where a header can say, and where tensors are aligned");
   return std::make_shared<shared_buffer>(state_, state_->memory(*place), *place);
 }
 

@@ -16,7 +16,7 @@ namespace troupe::gpu::python {
 
 namespace {
 
-/// What every request for an operation has.
+/// A request with the part that all operations have.
 request_header request_of(const layered& p) {
   request_header r;
   r.iteration = p.iteration;

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "gpu/device/clock.hpp"
+#include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
 
 namespace troupe::gpu::python {
@@ -79,6 +80,7 @@ reason worker_session::end(const reason& why) {
 // The next attempt may begin as soon as the reason is known, and have the same device: its memory
 // is free when this returns.
 reason worker_session::lacked_memory(const reason& why) {
+  TROUPE_INVARIANT(!over_, "the reason for which a worker ended is the first one");
   constexpr double wait_s = 5;  // a keeper kills at once; more is a machine in trouble
   over_ = why;
   process_->kill();

@@ -14,7 +14,7 @@ gpu::stage_spec whole_model(const model& m, std::uint32_t rows = 1);
 
 /// Does one operation and waits for it. A refusal fails the test.
 gpu::outcome run(gpu::stage_device& d, gpu::operation o);
-/// What comes of it.
+/// Likewise; returns the result of its kind.
 template <class What>
 typename What::result run(gpu::stage_device& d, What what) {
   return run(d, gpu::operation{std::move(what)}).template of<What>();

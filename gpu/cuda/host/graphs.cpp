@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "messages/base/invariant.hpp"
+
 namespace troupe::gpu::cuda {
 
 namespace {
@@ -49,6 +51,8 @@ void pass_graphs::drop_pass() noexcept {
 // A sequence is recorded at its second occurrence: one that occurs once costs no graph, whose
 // instantiation takes longer than launching its kernels. The least recently used is dropped.
 void pass_graphs::flush() {
+  TROUPE_INVARIANT(waiting_.empty() == key_.empty(),
+                   "a graph's key names the kernels that it launches");
   if (waiting_.empty()) return;
   if (waiting_.size() < fewest_calls) {
     do_all();

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "gpu/cuda/host/stage.hpp"
+#include "messages/base/invariant.hpp"
 
 namespace troupe::gpu::cuda {
 
@@ -37,6 +38,10 @@ void stage::plan_pieces(std::size_t piece_bytes) {
     end = first;
   }
   if (end > 0) pieces_.push_back({0, end});
+  TROUPE_INVARIANT(own_ == 0 || pieces_.back().first == 0,
+                   "the buckets of an all-reduce have all of a stage's own gradients");
+  TROUPE_INVARIANT(pieces_.size() <= max_pieces,
+                   "an all-reduce has few buckets, since each begins with a wait");
 }
 
 /// Gradients from `first` on are complete. with: null if more backwards follow.
@@ -80,6 +85,7 @@ void stage::clear_gradients() {
 
 // Everything that is constant over the parameters is computed here in 64 bits and rounded once.
 buffer<double> stage::update(double scale) {
+  TROUPE_INVARIANT(begun_ == 0, "weights are updated when no sum of gradients is under way");
   if (tied_head_) {
     machine_->add(gradients_.get() + own_, tied_head_.get(), tied_);
     machine_->zero(tied_head_.get(), tied_head_values_ * sizeof(float));

@@ -79,7 +79,7 @@ inline stage_setup alone() {
   return s;
 }
 
-/// What comes of an operation: the kind is that of the operation which it ends.
+/// A result, of the kind of the operation that it ends.
 struct by_hand {
   std::vector<payload> out{};
   double loss = 0, squared_norm = 0, begin_s = 0, end_s = 0;
