@@ -8,6 +8,7 @@
 
 #include "formats/parse/reader.hpp"
 #include "messages/admission/admission.hpp"
+#include "messages/base/invariant.hpp"
 
 namespace troupe::formats {
 namespace {
@@ -40,6 +41,7 @@ void read_tuning_shape(map_reader& map, tuning_shape& s) {
 /// The split of the row's GPUs, which must use each of them.
 void read_gpu_split(map_reader& map, const tuning_shape& s, plan& how) {
   map.read_whole("tensor_parallel", how.tensor_parallel, 1u, max_gpus);
+  TROUPE_INVARIANT(how.tensor_parallel > 0, "a split has a GPU at least, whatever the file says");
   how.data_parallel = s.gpus / how.tensor_parallel;
   map.read_whole("data_parallel", how.data_parallel, 1u, max_gpus);
   const auto product = std::uint64_t{how.data_parallel} * how.tensor_parallel;

@@ -6,6 +6,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "messages/base/invariant.hpp"
+
 namespace troupe::formats {
 
 namespace {
@@ -164,6 +166,9 @@ void findings::add_missing(int line, std::string_view place, std::string_view ke
 
 map_reader::map_reader(findings& found, const value& v, std::string place)
     : found_(found), value_(v), place_(std::move(place)) {
+  TROUPE_INVARIANT(v.what != value::kind::map ||
+                       (v.keys.size() == v.items.size() && v.key_lines.size() == v.items.size()),
+                   "a map has a value and a line for each of its keys");
   if (v.what != value::kind::map)
     found_.add(v.line, place_, "found {}, expected a map of keys", describe(v));
 }

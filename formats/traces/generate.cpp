@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/invariant.hpp"
 #include "messages/base/random.hpp"
 
 namespace troupe::formats {
@@ -46,6 +47,7 @@ std::uint32_t gpus(random_source& r) {
   auto at = r.below(sum);
   std::size_t i = 0;
   while (at >= gpu_weights[i]) at -= gpu_weights[i++];
+  TROUPE_INVARIANT(i < gpu_counts.size(), "a draw falls on one of the weights");
   return gpu_counts[i];
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "formats/parse/value.hpp"
+#include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
 
 namespace troupe::formats {
@@ -130,6 +131,7 @@ class measured_jobs {
   /// Iterations that fill the duration on the job's own type, or on the fastest.
   static std::uint64_t filling(const trace_row& row, const replayed_job& job) {
     const auto& best = *std::ranges::min_element(job.times, {}, &replayed_time::iteration_s);
+    TROUPE_INVARIANT(best.iteration_s > 0, "an iteration whose speed was measured takes time");
     return static_cast<std::uint64_t>(std::max(1.0, std::round(row.duration_s / best.iteration_s)));
   }
 

@@ -6,6 +6,7 @@
 
 #include "formats/load/load.hpp"
 #include "formats/parse/reader.hpp"
+#include "messages/base/invariant.hpp"
 #include "messages/base/name_hash.hpp"
 #include "messages/base/random.hpp"
 #include "messages/base/refuse.hpp"
@@ -56,6 +57,7 @@ random_source generator(std::uint64_t seed, std::string_view name) {
 /// `drawn`: a random number from 0 to 1.
 template <class T>
 T weighted(double drawn, const std::vector<std::pair<T, double>>& choices) {
+  TROUPE_INVARIANT(!choices.empty(), "a draw is from a list that has something");
   double sum = 0;
   for (const auto& [what, weight] : choices) sum += weight;
   double at = drawn * sum;
@@ -123,6 +125,9 @@ class assigner {
         seconds_(seconds),
         regardless_(regardless),
         ladder_(std::move(ladder)) {
+    TROUPE_INVARIANT(
+        !ladder_.empty() && std::ranges::is_sorted(ladder_, {}, &ladder_model::parameters),
+        "a rule has models, the smallest first");
     for (const auto& n : c.nodes) gpus_[n.gpu] += n.gpus;
   }
 
