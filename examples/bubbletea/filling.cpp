@@ -123,7 +123,7 @@ lender gpt_a(const std::string& schedule, const std::string& served, std::uint32
   job.train->schedule = schedule;
   const auto placed = must(planners::place_pipelines(c, planners::idle_index{c}, job, true));
   const auto timed = must(planners::time_plan(c, job, placed.how, placed.where));
-  const auto made = must(planners::schedule_pipeline(timed.shape, schedule));
+  const auto made = must(planners::schedule_pipeline(timed.shapes.front(), schedule));
   const auto layer =
       must(planners::served_layer_of(must(formats::load_model(configs / "models" / served))));
   lender l;
@@ -138,7 +138,7 @@ lender gpt_a(const std::string& schedule, const std::string& served, std::uint32
         l.guest_gb, planners::inference_memory(layer, g.layers, 8192, 8192).total() / bytes_per_gb);
   double fastest_s = never;
   for (const auto& stage : timed.times.stages) fastest_s = std::min(fastest_s, stage.forward);
-  l.c = timed.shape.costs.wan / fastest_s;
+  l.c = timed.shapes.front().costs.wan / fastest_s;
   l.kv_token_s = layer.layers * layer.kv_bytes / c.nodes[0].inter.bytes_s();
   return l;
 }

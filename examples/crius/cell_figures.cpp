@@ -32,7 +32,7 @@ std::optional<double> played_s(const cluster& c, const job_spec& asked, const pl
   const auto job = as_scheduled(asked);
   const auto timed = time_plan(c, job, how, where);
   if (!timed) return {};
-  const auto order = schedule_pipeline(timed->shape, schedule_name(job));
+  const auto order = schedule_pipeline(timed->shapes.front(), schedule_name(job));
   if (!order) return {};
   double sum = 0;
   for (int i = 0; i < 10; ++i) {

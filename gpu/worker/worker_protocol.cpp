@@ -316,7 +316,7 @@ expected<worker_hello> read_hello(std::string_view body) {
 
 std::string setup_body(const layer_file_setup& p, const std::vector<worker_stage>& members) {
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
-  for (const auto& m : members)
+  for (const auto& m : members) {
     all.push_back({{"first_layer", m.first_layer},
                    {"layers", m.layers},
                    {"stage", m.stage},
@@ -327,6 +327,8 @@ std::string setup_body(const layer_file_setup& p, const std::vector<worker_stage
                    {"microbatches", m.microbatches},
                    {"seed", m.seed},
                    {"recompute", name_of(m.how)}});
+    if (m.share) all.back()["share"] = {m.share->first, m.share->second};
+  }
   const nlohmann::ordered_json j{
       {"file", p.file},
       {"sha256", p.sha256},

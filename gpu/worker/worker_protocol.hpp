@@ -141,6 +141,9 @@ struct worker_stage {
   std::uint32_t rows = 1, microbatches = 1;
   std::uint64_t seed = 1;
   recompute how = recompute::none;
+  /// The first of its micro-batches among all pipelines', and the number of these; none: all
+  /// pipelines have as many as this one.
+  std::optional<std::pair<std::uint64_t, std::uint64_t>> share{};
 };
 
 /// For `setup`, which needs no lease.

@@ -50,14 +50,18 @@ struct tensor {
     // For programs that clip by the norm of all gradients: the squared norm of the layers so far,
     // to the next stage, and of all layers, to the stage before.
     norm_partial,
-    norm_sum
+    norm_sum,
+    // Data parallel, over datacenters: a chunk of the gradients, summed over all pipelines up to
+    // the sender's datacenter, to the next one, and over all pipelines, to the one before.
+    running,
+    running_sum
   };
-  static constexpr std::size_t kinds = 8;
+  static constexpr std::size_t kinds = 10;
   kind what = kind::activation;
   stage_name from;
   std::uint32_t to_pipeline = 0, to_stage = 0;
   std::uint64_t iteration = 0;
-  std::uint32_t microbatch = 0;
+  std::uint32_t microbatch = 0;  // of `running` and `running_sum`: the chunk
   std::uint64_t bytes = 0;
   double sent_s = 0;  // on the trainer's clock
   wan_path path;
@@ -69,6 +73,11 @@ struct tensor {
                 path, flows);
 };
 
+/// Sums of a chunk of gradients on their way between datacenters.
+inline bool is_chunk(tensor::kind k) {
+  return k == tensor::kind::running || k == tensor::kind::running_sum;
+}
+
 /// Stage to stage: tensors of an iteration that have not arrived. The receiver sends those again,
 /// as `tensor`, that it sent at least `older_than_s` ago, and half a second at the least; that time
 /// doubles with each repetition, up to four times. A tensor that it has not sent yet follows when
@@ -78,7 +87,7 @@ struct tensor_request {
   stage_name from;                              // the stage that waits
   std::uint32_t to_pipeline = 0, to_stage = 0;  // of the stage that sends such tensors to it
   std::uint64_t iteration = 0;
-  /// Those that are missing, of activations and gradients; of others none.
+  /// Those that are missing, of activations and gradients, and of chunks; of others none.
   std::vector<std::uint32_t> microbatches;
   double older_than_s = 0;  // minimum time since it was sent; at least half a second
 
@@ -111,6 +120,26 @@ struct stage_step {
   std::uint32_t turn = 0;  // turn of the tensor that it sends
 
   TROUPE_FIELDS(stage_step, what, microbatch, turn);
+};
+
+/// A pipeline's part of the global batch: it reads the micro-batches from `first` on, of `all` that
+/// the pipelines have together.
+struct batch_share {
+  std::uint64_t first = 0;
+  std::uint64_t all = 1;
+
+  TROUPE_FIELDS(batch_share, first, all);
+};
+
+/// Of a stage whose peers are in several datacenters: where they are, and how their running sums
+/// cross the WAN. Consecutive pipelines in one datacenter sum their gradients there; the sum of a
+/// chunk then goes on to the next of these runs of pipelines, and the last one's comes back.
+struct peer_sites {
+  std::vector<std::uint32_t> datacenters;  // by pipeline, as indices into the cluster's
+  wan_path forward;   // of `running`, to the next run; no pairs: it is the last
+  wan_path backward;  // of `running_sum`, to the run before; likewise
+
+  TROUPE_FIELDS(peer_sites, datacenters, forward, backward);
 };
 
 /// Trainer to node: create this stage. Repeated until a `stage_report` answers; an existing stage
@@ -146,12 +175,24 @@ struct stage_setup {
   std::optional<guest_setup> guest{};
   /// pipeline_wish::recompute_layers.
   std::optional<bool> recompute_layers{};
+  /// None: all pipelines have as many micro-batches as this one.
+  std::optional<batch_share> share{};
+  /// None: all peers are in one datacenter.
+  std::optional<peer_sites> sites{};
   static constexpr std::size_t required = 24;
 
   TROUPE_FIELDS(stage_setup, name, incarnation, devices, backend, model, how, first_sublayer,
                 sublayers, stages, pipelines, microbatches, rows, order, neighbours, peers, forward,
                 backward, tied, first_iteration, iterations, costs, trace, sent_s, emulate_speed,
-                guest, recompute_layers);
+                guest, recompute_layers, share, sites);
+
+  /// The first of this pipeline's micro-batches, and their number, among all pipelines'.
+  std::uint64_t first_microbatch() const {
+    return share ? share->first : std::uint64_t{name.pipeline} * microbatches;
+  }
+  std::uint64_t all_microbatches() const {
+    return share ? share->all : std::uint64_t{microbatches} * pipelines;
+  }
 };
 
 /// Trainer to stage: continue until `until` iterations are done, and write the checkpoints that the

@@ -79,12 +79,19 @@ prefill_group make_group(const cluster& c, const pipeline_layout& layout, const 
 expected<std::vector<prefill_group>> prefill_groups(const cluster& c, const pipeline_layout& layout,
                                                     const served_layer& layer,
                                                     const prefill_group_options& o) {
-  for (const auto& part : layout.parts)
-    if (part.tensor_parallel > 1)
+  for (const auto& parts : layout.parts)
+    for (const auto& part : parts)
+      if (part.tensor_parallel > 1)
+        return refuse(reason::kind::invalid,
+                      "{} GPUs share a stage of the training; only stages on one GPU "
+                      "each can hold layers of a served model",
+                      part.tensor_parallel);
+  for (std::uint32_t s = 0; s < layout.stages; ++s)
+    if (layout.runs_of(s).size() > 1)
       return refuse(reason::kind::invalid,
-                    "{} GPUs share a stage of the training; only stages on one GPU "
-                    "each can hold layers of a served model",
-                    part.tensor_parallel);
+                    "the pipelines of stage {} are in several datacenters; a served model's layers "
+                    "are held by peers in one",
+                    s);
   const auto count = groups_of_stage(layout, layer, o);
   if (!count) return refuse(count.error());
   std::vector<prefill_group> groups;

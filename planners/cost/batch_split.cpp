@@ -65,7 +65,9 @@ stage_load load_of(const job_spec& job, const batch_split& split, std::uint32_t 
   stage_load load{split.rows, in_flight(job, split, behind, stages), max_bytes,
                   job.pipeline.recompute};
   if (!facts_of(job).on_engine && !job.memory) return load;
-  if (const auto samples = std::uint64_t{split.microbatches} * split.rows; samples > 0)
+  if (split.pipelines > 0)
+    load.pipelines = split.pipelines;
+  else if (const auto samples = std::uint64_t{split.microbatches} * split.rows; samples > 0)
     load.pipelines =
         static_cast<std::uint32_t>(job.global_batch / samples) * context_parallel_of(job.pipeline);
   // The last stage goes back as soon as it has gone forward, except under gpipe.

@@ -20,6 +20,7 @@ namespace troupe::planners {
 /// microbatches 0: the batch cannot be split.
 struct batch_split {
   std::uint32_t microbatches = 0, rows = 0;
+  std::uint32_t pipelines = 0;  // of the plan; 0: as many as the batch has of this split
 };
 batch_split split_batch(const job_spec& job, std::uint32_t stages, std::uint32_t pipelines);
 

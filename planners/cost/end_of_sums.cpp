@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "planners/cost/closed_form.hpp"
 #include "planners/cost/overlap.hpp"
 #include "planners/cost/tensor_routes.hpp"
 
@@ -13,7 +14,7 @@ namespace {
 /// embedding. `first`: index of the first stage, whose gradients are on the host at `begin_s`.
 double waits_for_tied_s(const timed_plan& t, std::size_t first, double last_backward_s,
                         double begin_s) {
-  const auto last = first + t.shape.stages - 1;
+  const auto last = first + t.layout.stages - 1;
   const auto& a = t.times.stages[first];
   const auto& z = t.times.stages[last];
   const double arrives_s =
@@ -26,10 +27,13 @@ double waits_for_tied_s(const timed_plan& t, std::size_t first, double last_back
 
 /// From when all stages, by pipeline * stages + stage, have their own norms to when they have all.
 void exchange_norms(std::vector<double>& ready_s, const timed_plan& t) {
-  const auto stages = t.shape.stages;
-  for (auto p = ready_s.begin(); p != ready_s.end(); p += stages) {
-    const auto arrivals = norm_arrivals({p, p + stages}, t.times.norm_ways);
-    std::ranges::copy(arrivals, p);
+  const auto stages = t.layout.stages;
+  for (const auto& g : parts_of_groups(t)) {
+    const auto ways = std::span{t.times.norm_ways}.subspan(g.hop, stages);
+    for (auto i = g.begin; i < g.end; i += stages) {
+      const auto p = ready_s.begin() + static_cast<std::ptrdiff_t>(i);
+      std::ranges::copy(norm_arrivals({p, p + stages}, ways), p);
+    }
   }
 }
 
@@ -37,24 +41,48 @@ void exchange_norms(std::vector<double>& ready_s, const timed_plan& t) {
 /// stages' on the same link, and the update after them.
 double end_of_overlapped_s(const timed_plan& t, const job_spec& job,
                            const std::vector<double>& last_backward_s) {
-  const auto& shape = t.shape;
   // Where each pipeline updates its share, the gradients are scattered before and the weights
   // gathered after: half of a sum each.
   const bool shared = job.memory && job.memory->zero > 0;
   double end = 0;
-  for (std::size_t i = 0; i < t.times.stages.size(); ++i) {
-    const auto s = static_cast<std::uint32_t>(i % shape.stages);
-    const auto& k = t.times.stages[i];
-    sum_window w;
-    w.parts = std::max(1U, job.pipeline.virtual_stages);
-    w.in_order = std::min(shape.microbatches, shape.stages);
-    w.step_s = k.backward;
-    double left_s = left_of_sum_s(shared ? k.exchange / 2 : k.exchange, w);
-    w.step_s = k.forward;
-    if (shared) left_s += left_of_sum_s(k.exchange / 2, w);
-    end = std::max(end, last_backward_s[s] + left_s + k.norms + k.update);
-  }
+  for (const auto& g : parts_of_groups(t))
+    for (auto i = g.begin; i < g.end; ++i) {
+      const auto& k = t.times.stages[i];
+      sum_window w;
+      w.parts = std::max(1U, job.pipeline.virtual_stages);
+      w.in_order = std::min(g.shape.microbatches, g.shape.stages);
+      w.step_s = k.backward;
+      double left_s = left_of_sum_s(shared ? k.exchange / 2 : k.exchange, w);
+      w.step_s = k.forward;
+      if (shared) left_s += left_of_sum_s(k.exchange / 2, w);
+      end =
+          std::max(end, last_backward_s[g.hop + i % g.shape.stages] + left_s + k.norms + k.update);
+    }
   return end;
+}
+
+/// When stage `i` has its sums but for what is between datacenters. `free_s`: by link, until when
+/// it is used by sums of stages before; `last_end_s`: the last backward of the pipeline's last
+/// stage.
+double summed_s(const timed_plan& t, std::size_t i, double begin_s, double last_end_s,
+                bool lower_bound, std::vector<double>& free_s) {
+  const auto& routes = t.times.routes[i];
+  const auto& k = t.times.stages[i];
+  double tied_s = k.exchange - peers_s(routes);
+  double end_s = begin_s + k.exchange - routes.between_s;
+  // The last stage's part may come while the first one's backwards still run.
+  if (lower_bound && routes.tied) {
+    tied_s = i % t.layout.stages == 0 ? waits_for_tied_s(t, i, last_end_s, begin_s) : 0;
+    end_s = begin_s + peers_s(routes) - routes.between_s + tied_s;
+  }
+  for (const auto& to : routes.peers) {
+    auto& f = free_s[to.route.link];
+    f = std::max(f, begin_s) + 2.0 * to.count * to.route.link_s();
+    // A flow that does not fill its link takes longer than its part of it.
+    const double alone_s = begin_s + 2 * to.route.alone_s;
+    end_s = std::max(end_s, std::max(f, alone_s) + 2 * to.route.latency_s + tied_s);
+  }
+  return end_s;
 }
 
 }  // namespace
@@ -62,31 +90,29 @@ double end_of_overlapped_s(const timed_plan& t, const job_spec& job,
 double end_of_sums_s(const timed_plan& t, const job_spec& job,
                      const std::vector<double>& last_backward_s, bool lower_bound) {
   if (job.pipeline.overlap.value_or(false)) return end_of_overlapped_s(t, job, last_backward_s);
-  const auto& shape = t.shape;
+  const auto stages = t.layout.stages;
   std::vector<double> free_s(t.times.links, 0.0), ready_s(t.times.stages.size());
-  for (auto s = shape.stages; s-- > 0;)
-    for (auto i = std::size_t{s}; i < t.times.stages.size(); i += shape.stages) {
-      const auto& k = t.times.stages[i];
-      const double begin_s = last_backward_s[s] + k.gradients;
-      double summed_s = begin_s + k.exchange;
-      if (!t.times.routes.empty()) {
-        const auto& routes = t.times.routes[i];
-        double tied_s = k.exchange - peers_s(routes);
-        // The last stage's part may come while the first one's backwards still run.
-        if (lower_bound && routes.tied) {
-          tied_s = s == 0 ? waits_for_tied_s(t, i, last_backward_s.back(), begin_s) : 0;
-          summed_s = begin_s + peers_s(routes) + tied_s;
+  const auto groups = parts_of_groups(t);
+  for (auto s = stages; s-- > 0;) {
+    double between_s = 0, all_s = 0;
+    for (const auto& g : groups)
+      for (auto i = g.begin + s; i < g.end; i += stages) {
+        const auto& k = t.times.stages[i];
+        const double begin_s = last_backward_s[g.hop + s] + k.gradients;
+        ready_s[i] = begin_s + k.exchange;
+        if (!t.times.routes.empty()) {
+          const auto first_end_s = last_backward_s[g.hop + stages - 1];
+          ready_s[i] = summed_s(t, i, begin_s, first_end_s, lower_bound, free_s);
+          between_s = std::max(between_s, t.times.routes[i].between_s);
         }
-        for (const auto& to : routes.peers) {
-          auto& f = free_s[to.route.link];
-          f = std::max(f, begin_s) + 2.0 * to.count * to.route.link_s();
-          // A flow that does not fill its link takes longer than its part of it.
-          const double alone_s = begin_s + 2 * to.route.alone_s;
-          summed_s = std::max(summed_s, std::max(f, alone_s) + 2 * to.route.latency_s + tied_s);
-        }
+        all_s = std::max(all_s, ready_s[i]);
       }
-      ready_s[i] = summed_s + k.norms;
+    // A sum has the parts of all groups, whose last backwards end at different times.
+    for (std::size_t i = s; i < ready_s.size(); i += stages) {
+      if (groups.size() > 1) ready_s[i] = all_s;
+      ready_s[i] += between_s + t.times.stages[i].norms;
     }
+  }
   if (!t.times.norm_ways.empty()) exchange_norms(ready_s, t);
   double end = 0;
   for (std::size_t i = 0; i < ready_s.size(); ++i)

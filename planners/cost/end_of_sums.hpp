@@ -8,10 +8,10 @@
 namespace troupe::planners {
 
 /// When all stages have finished their all-reduces and updates, given the end of each stage's last
-/// backward. All-reduces on the same link run one after the other, from the last stage on, whose
-/// backwards end first; those of a job with `overlap` also beside its last steps, and where ZeRO
-/// shares the update, the exchange of new weights beside the first of the next iteration.
-/// `lower_bound`: never later than a simulated schedule of 1F1B ends.
+/// backward, by group and stage. All-reduces on the same link run one after the other, from the
+/// last stage on, whose backwards end first; those of a job with `overlap` also beside its last
+/// steps, and where ZeRO shares the update, the exchange of new weights beside the first of the
+/// next iteration. `lower_bound`: never later than a simulated schedule of 1F1B ends.
 double end_of_sums_s(const timed_plan& t, const job_spec& job,
                      const std::vector<double>& last_backward_s, bool lower_bound);
 

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "messages/base/reason.hpp"
@@ -28,11 +30,18 @@ expected<timed_plan> time_plan(const cluster& c, const job_spec& job, const plan
 expected<timed_plan> time_plan(const cluster& c, const job_spec& job, const plan& how,
                                const allocation& where);
 
-/// The step times of each stage's slowest or fastest peer; empty if some are unknown (0).
-std::vector<step_costs> slowest_peers(const pipeline_shape& shape, const measured_times& times);
-std::vector<step_costs> fastest_peers(const pipeline_shape& shape, const measured_times& times);
-/// The longest update and all-reduce among each stage's peers.
-std::vector<double> longest_tails(const pipeline_shape& shape, const measured_times& times);
+/// The step times of each stage's slowest or fastest peer in a group, whose first pipeline is
+/// `first`; empty if some are unknown (0).
+std::vector<step_costs> slowest_peers(const pipeline_shape& shape, const measured_times& times,
+                                      std::uint32_t first = 0);
+std::vector<step_costs> fastest_peers(const pipeline_shape& shape, const measured_times& times,
+                                      std::uint32_t first = 0);
+/// The longest update and all-reduce among each stage's peers in the group.
+std::vector<double> longest_tails(const pipeline_shape& shape, const measured_times& times,
+                                  std::uint32_t first = 0);
+/// A schedule for each group. Fails with the first that cannot be made.
+expected<std::vector<pipeline_schedule>> schedules_of(const std::vector<pipeline_shape>& shapes,
+                                                      std::string_view name);
 
 enum class fidelity : std::uint8_t {
   /// Closed form of 1F1B, terms (1) and (2) of docs/planners/plan_search.md, plus the all-reduces

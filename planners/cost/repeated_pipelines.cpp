@@ -26,7 +26,7 @@ bool are_alike(const cluster& c, const node_share& a, const node_share& b) {
 // node and on others, whose number is then scaled. Only worth it from four blocks on.
 std::uint32_t repeated_pipelines(const cluster& c, const job_spec& job, const plan& how,
                                  const allocation& where) {
-  if (where.empty() || how.stages.empty() || !facts_of(job).has_model) return 0;
+  if (where.empty() || how.stages.empty() || how.groups || !facts_of(job).has_model) return 0;
   const auto width = how.stages.front().tensor_parallel, node_gpus = where.front().gpus;
   if (width == 0 || node_gpus % width != 0) return 0;
   const auto gpus = width * how.pipeline_parallel;

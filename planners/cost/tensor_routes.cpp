@@ -30,24 +30,28 @@ tensor_routes::tensor_routes(const cluster& c, const job_spec& job, const pipeli
 stage_routes tensor_routes::of(std::uint32_t p, std::uint32_t s) {
   const auto last = layout_.stages - 1;
   stage_routes w;
-  if (s < last && !is_wan(s, s + 1))
+  if (s < last && !layout_.crosses(p, s, s + 1))
     w.forward = route(p, s, p, s + 1, static_cast<double>(costs(p, s).activation_bytes));
-  if (s > 0 && !is_wan(s, s - 1))
+  if (s > 0 && !layout_.crosses(p, s, s - 1))
     w.backward = route(p, s, p, s - 1, static_cast<double>(costs(p, s - 1).activation_bytes));
   w.tied = job_.model.tied_head && last > 0 && (s == 0 || s == last);
   w.sums = (layout_.pipelines > 1 || w.tied) && costs(p, s).gradient_bytes > 0;
   if (w.tied) w.tied_route = tied_route(p, s, s == 0 ? last : 0);
-  if (const auto* sums = sums_of_devices(s))
+  if (const auto* sums = sums_of_devices(s)) {
     w.sum_s = sum_s(*sums, {}, layout_.pipelines, static_cast<double>(summed_bytes(p, s)));
-  else
-    w.peers = peers(p, s);
+    return w;
+  }
+  const auto runs = layout_.runs_of(s);
+  w.peers = peers(p, s, runs);
+  if (runs.size() > 1) w.between_s = between_s(s, runs);
   return w;
 }
 
-double tensor_routes::hop_s(std::uint32_t s) const {
+double tensor_routes::hop_s(std::uint32_t first, std::uint32_t end, std::uint32_t s) const {
   double longest = 0;
-  if (s + 1 >= layout_.stages || is_wan(s, s + 1)) return longest;
-  for (std::uint32_t p = 0; p < layout_.pipelines; ++p) {
+  if (s + 1 >= layout_.stages) return longest;
+  for (auto p = first; p < end; ++p) {
+    if (layout_.crosses(p, s, s + 1)) continue;
     const auto bytes = static_cast<double>(costs(p, s).activation_bytes);
     longest = std::max(
         {longest, route(p, s, p, s + 1, bytes).total_s(), route(p, s + 1, p, s, bytes).total_s()});
@@ -63,17 +67,17 @@ std::uint32_t tensor_routes::link_of(std::uint32_t p, std::uint32_t s, node_inde
 lan_route tensor_routes::route(std::uint32_t p, std::uint32_t from, std::uint32_t to_pipeline,
                                std::uint32_t to, double bytes) const {
   const auto there = place(to_pipeline, to).node;
-  const auto w = link_cost_between(c_, place(p, from).node, there, layout_.flows(from));
+  const auto w = link_cost_between(c_, place(p, from).node, there, layout_.flows(p, from));
   return {link_of(p, from, there), w.alone_s(bytes), w.latency_s, w.share(bytes)};
 }
 
 /// Over the WAN each pipeline has its own pair of nodes, so the link is a new one.
 lan_route tensor_routes::tied_route(std::uint32_t p, std::uint32_t from, std::uint32_t to) {
   const auto bytes = static_cast<double>(costs(p, from).tied_bytes);
-  if (!is_wan(from, to)) return route(p, from, p, to, bytes);
-  const auto wan = link_between(c_, layout_.datacenter_of(from), layout_.datacenter_of(to),
+  if (!layout_.crosses(p, from, to)) return route(p, from, p, to, bytes);
+  const auto wan = link_between(c_, layout_.datacenter_of(p, from), layout_.datacenter_of(p, to),
                                 job_.pipeline.connections);
-  return {links_++, bytes / wan.bytes_s(bytes, layout_.flows(from, to)), wan.latency_us * 1e-6};
+  return {links_++, bytes / wan.bytes_s(bytes, layout_.flows(p, from, to)), wan.latency_us * 1e-6};
 }
 
 /// Gradient bytes that a stage sums with its peers; a tied embedding's are summed by the first
@@ -84,14 +88,18 @@ std::uint64_t tensor_routes::summed_bytes(std::uint32_t p, std::uint32_t s) cons
   return k.gradient_bytes - (copy ? std::min(k.gradient_bytes, k.tied_bytes) : 0);
 }
 
-/// The peers by route. Every member sums one chunk: it receives the others' parts of it and sends
-/// them the sum. The GPUs that share a stage have a part of the gradients each, and send them over
-/// links of their own inside the node, but over one card to others. Pipelines that are not laid out
-/// are on other nodes, so they count on a route that leaves the node.
-std::vector<peer_route> tensor_routes::peers(std::uint32_t p, std::uint32_t s) const {
-  const double chunk = static_cast<double>(summed_bytes(p, s)) / pipelines_;
+/// The peers of its run by route. Every member sums one chunk: it receives the others' parts of it
+/// and sends them the sum. The GPUs that share a stage have a part of the gradients each, and send
+/// them over links of their own inside the node, but over one card to others. Pipelines that are
+/// not laid out are on other nodes, so they count on a route that leaves the node.
+std::vector<peer_route> tensor_routes::peers(std::uint32_t p, std::uint32_t s,
+                                             const std::vector<std::uint32_t>& runs) const {
+  const auto after = std::ranges::upper_bound(runs, p);
+  const auto first = *(after - 1), end = after == runs.end() ? layout_.pipelines : *after;
+  const double chunk =
+      static_cast<double>(summed_bytes(p, s)) / (runs.size() > 1 ? end - first : pipelines_);
   // Each of a program's GPUs that share the stage sums its own part, over the node's one card.
-  const double rings = divides_words(job_) ? layout_.parts[s].tensor_parallel : 1;
+  const double rings = divides_words(job_) ? layout_.parts_of(p)[s].tensor_parallel : 1;
   std::vector<peer_route> all;
   const auto route_to = [&](std::uint32_t peer) -> peer_route& {
     const bool leaves = place(peer, s).node != place(p, s).node;
@@ -99,7 +107,7 @@ std::vector<peer_route> tensor_routes::peers(std::uint32_t p, std::uint32_t s) c
     const auto at = std::ranges::find(all, w, &peer_route::route);
     return at != all.end() ? *at : all.emplace_back(peer_route{w, {}, 0});
   };
-  for (std::uint32_t peer = 0; peer < layout_.pipelines; ++peer) {
+  for (auto peer = first; peer < end; ++peer) {
     if (peer == p) continue;
     auto& to = route_to(peer);
     to.pipelines.push_back(peer);
@@ -111,6 +119,36 @@ std::vector<peer_route> tensor_routes::peers(std::uint32_t p, std::uint32_t s) c
     route_to(with_last ? 0 : last).count += pipelines_ - layout_.pipelines;
   }
   return all;
+}
+
+/// The running sum of chunks from each run to the next, and the whole sum's way back
+/// (actors/training/collectives/sum_chain.hpp has the chunks). Chunks follow each other, so the
+/// boundary that takes longest counts in full, and each other one with one chunk.
+double tensor_routes::between_s(std::uint32_t s, const std::vector<std::uint32_t>& runs) const {
+  const auto size_of = [&](std::size_t run) {
+    return (run + 1 < runs.size() ? runs[run + 1] : layout_.pipelines) - runs[run];
+  };
+  std::uint32_t chunks = 1;
+  for (std::size_t i = 0; i < runs.size(); ++i) chunks = std::max(chunks, size_of(i));
+  const double bytes = static_cast<double>(summed_bytes(runs[0], s)) / chunks;
+  double all_s = 0;
+  for (const bool back : {false, true}) {
+    double longest_s = 0;  // beyond one chunk's time
+    for (std::size_t i = 0; i + 1 < runs.size(); ++i) {
+      const auto a = runs[i], b = runs[i + 1];
+      const auto wan = link_between(c_, layout_.datacenter_of(a, s), layout_.datacenter_of(b, s),
+                                    job_.pipeline.connections);
+      const double chunk_s =
+          bytes / wan.bytes_s(bytes, std::min(layout_.flows(a, s), layout_.flows(b, s)));
+      // Of the sender that has the largest number of chunks.
+      const auto senders = size_of(back ? i + 1 : i);
+      const auto each = (chunks + senders - 1) / senders;
+      all_s += wan.latency_us * 1e-6 + costs(a, s).handling_s + chunk_s;
+      longest_s = std::max(longest_s, (each - 1) * chunk_s);
+    }
+    all_s += longest_s;
+  }
+  return all_s;
 }
 
 /// The measured rates, if all peers of a stage are GPUs of one node that all-reduce directly. Null:
@@ -126,10 +164,10 @@ const std::vector<all_reduce_rate>* tensor_routes::sums_of_devices(std::uint32_t
 }
 
 double peers_s(const stage_routes& w) {
-  return w.sum_s + 2 * max_of(w.peers, 0, [](const peer_route& to) {
-                     return std::max(to.route.alone_s, to.count * to.route.link_s()) +
-                            to.route.latency_s;
-                   });
+  return w.sum_s + w.between_s + 2 * max_of(w.peers, 0, [](const peer_route& to) {
+                                   return std::max(to.route.alone_s, to.count * to.route.link_s()) +
+                                          to.route.latency_s;
+                                 });
 }
 
 }  // namespace troupe::planners

@@ -28,8 +28,8 @@ class tensor_routes {
   std::uint32_t links() const { return links_; }
 
   /// The longest path of an activation or its gradient over the hop after a stage, if that is
-  /// inside a datacenter.
-  double hop_s(std::uint32_t stage) const;
+  /// inside a datacenter, in the pipelines from `first` to before `end`.
+  double hop_s(std::uint32_t first, std::uint32_t end, std::uint32_t stage) const;
 
  private:
   const device_place& place(std::uint32_t pipeline, std::uint32_t stage) const {
@@ -38,15 +38,14 @@ class tensor_routes {
   const stage_costs& costs(std::uint32_t pipeline, std::uint32_t stage) const {
     return costs_[std::size_t{pipeline} * layout_.stages + stage];
   }
-  bool is_wan(std::uint32_t from, std::uint32_t to) const {
-    return layout_.datacenter_of(from) != layout_.datacenter_of(to);
-  }
   std::uint32_t link_of(std::uint32_t pipeline, std::uint32_t stage, node_index to) const;
   lan_route route(std::uint32_t pipeline, std::uint32_t from, std::uint32_t to_pipeline,
                   std::uint32_t to, double bytes) const;
   lan_route tied_route(std::uint32_t pipeline, std::uint32_t from, std::uint32_t to);
   std::uint64_t summed_bytes(std::uint32_t pipeline, std::uint32_t stage) const;
-  std::vector<peer_route> peers(std::uint32_t pipeline, std::uint32_t stage) const;
+  std::vector<peer_route> peers(std::uint32_t pipeline, std::uint32_t stage,
+                                const std::vector<std::uint32_t>& runs) const;
+  double between_s(std::uint32_t stage, const std::vector<std::uint32_t>& runs) const;
   const std::vector<all_reduce_rate>* sums_of_devices(std::uint32_t stage) const;
 
   const cluster& c_;
@@ -58,8 +57,8 @@ class tensor_routes {
   std::uint32_t links_ = 0;
 };
 
-/// Seconds until a stage and its peers have summed their gradients on otherwise idle links, without
-/// a tied embedding's transfers.
+/// Seconds until a stage and its peers in all datacenters have summed their gradients on otherwise
+/// idle links, without a tied embedding's transfers.
 double peers_s(const stage_routes& routes);
 
 }  // namespace troupe::planners

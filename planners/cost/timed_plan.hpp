@@ -13,10 +13,11 @@ namespace troupe::planners {
 /// A plan's stages in their places, with the times of their steps.
 struct timed_plan {
   pipeline_layout layout;
-  batch_split batch;
-  std::vector<stage_costs> costs;  // pipeline * stages + stage
-  pipeline_shape shape;            // the slowest peer of each stage, with updates and all-reduces
-  measured_times times;            // every single stage
+  std::vector<batch_split> batches;  // by group
+  std::vector<stage_costs> costs;    // pipeline * stages + stage
+  /// By group: the slowest peer of each stage, with updates and all-reduces.
+  std::vector<pipeline_shape> shapes;
+  measured_times times;  // every single stage
 };
 
 }  // namespace troupe::planners

@@ -361,7 +361,7 @@ class cost_trees {
                          : expected<iteration_estimate>{refuse(timed.error())};
     if (!e) return never;
     ++out_.search.simulated;
-    work_ += 500 * std::uint64_t{timed->shape.microbatches} * timed->costs.size();
+    work_ += 500 * std::uint64_t{timed->shapes.front().microbatches} * timed->costs.size();
     return std::max(p.iteration_s, e->iteration_s);
   }
 

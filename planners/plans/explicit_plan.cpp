@@ -5,6 +5,7 @@
 #include "messages/base/folds.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/domain/tensor_split.hpp"
+#include "planners/cost/measured_memory.hpp"
 #include "planners/cost/plan_time.hpp"
 
 namespace troupe::planners {
@@ -18,6 +19,7 @@ expected<void> take_gpus(const cluster& c, const plan_stage& stage, std::uint32_
   std::uint32_t missing = pipelines;
   for (node_index n = 0; n < c.nodes.size() && missing > 0; ++n) {
     if (c.nodes[n].gpu != *stage.gpu) continue;
+    if (stage.datacenter && c.nodes[n].datacenter != *stage.datacenter) continue;
     const auto groups = std::min(missing, left[n] / stage.tensor_parallel);
     if (groups == 0) continue;
     const auto gpus = groups * stage.tensor_parallel;
@@ -31,8 +33,9 @@ expected<void> take_gpus(const cluster& c, const plan_stage& stage, std::uint32_
   }
   if (missing == 0) return {};
   return refuse(reason::kind::insufficient,
-                "{} pipelines need {} more {} of {} {}, each within one node", pipelines, missing,
-                missing == 1 ? "group" : "groups", stage.tensor_parallel, c.gpus[*stage.gpu].name);
+                "{} pipelines need {} more {} of {} {}, each within one node{}", pipelines, missing,
+                missing == 1 ? "group" : "groups", stage.tensor_parallel, c.gpus[*stage.gpu].name,
+                stage.datacenter ? " of " + c.datacenters[*stage.datacenter].name : "");
 }
 
 }  // namespace
@@ -78,6 +81,60 @@ expected<placed_plan> plan_of_stages(const cluster& c, const idle_index& idle, c
     how.bytes_per_gpu = std::max(how.bytes_per_gpu, stage.bytes_per_gpu);
     if (auto ok = take_gpus(c, stage, pipelines, left, out.where); !ok) return refuse(ok.error());
   }
+  const auto e = evaluate(c, job, how, out.where, fidelity::closed);
+  if (!e) return refuse(e.error());
+  how.samples_per_s = e->samples_per_s;
+  how.cost_per_hour = e->cost_per_hour;
+  return out;
+}
+
+// As above, by group. GPUs are taken in the order of the pipelines, in which the layout gives them
+// out again.
+expected<placed_plan> plan_of_groups(const cluster& c, const idle_index& idle, const job_spec& job,
+                                     const std::vector<pipeline_group>& groups,
+                                     std::uint32_t rows) {
+  placed_plan out;
+  auto& how = out.how;
+  if (groups.empty()) return refuse(reason::kind::invalid, "the plan has no groups");
+  how.rows = rows;
+  how.data_parallel = sum_of(groups, &pipeline_group::pipelines);
+  how.pipeline_parallel = static_cast<std::uint32_t>(groups[0].stages.size());
+  how.microbatches = groups[0].microbatches;
+  how.groups = groups;
+  std::vector<std::uint32_t> left;
+  for (node_index n = 0; n < c.nodes.size(); ++n) left.push_back(idle.idle(n));
+  for (auto& g : *how.groups) {
+    if (g.stages.size() != how.pipeline_parallel)
+      return refuse(reason::kind::invalid, "the groups of the plan have {} and {} stages",
+                    how.pipeline_parallel, g.stages.size());
+    for (const auto& s : g.stages) {
+      if (!splits_into(job.model, s.tensor_parallel))
+        return refuse(reason::kind::invalid,
+                      "a stage on {} GPUs: they must divide the heads, the key and value "
+                      "heads and the MLP width of '{}'",
+                      s.tensor_parallel, job.model.name);
+      how.tensor_parallel = std::max(how.tensor_parallel, s.tensor_parallel);
+      if (std::ranges::find(how.gpu_types, *s.gpu) == how.gpu_types.end())
+        how.gpu_types.push_back(*s.gpu);
+    }
+    const auto parts = parts_of(job, g.stages);
+    if (!parts) return refuse(parts.error());
+    const batch_split batch{g.microbatches, rows, how.data_parallel};
+    const auto stages = how.pipeline_parallel;
+    for (std::uint32_t s = 0; s < stages; ++s) {
+      auto& stage = g.stages[s];
+      const auto& gpu = c.gpus[*stage.gpu];
+      auto load = load_of(job, batch, stages - 1 - s, gpu.memory_bytes(), stages);
+      load.held = std::min(load.held, stage.held.value_or(load.held));
+      stage.bytes_per_gpu =
+          stage_bytes_on(gpu, job, (*parts)[s], load, c.settings.memory_headroom) +
+          guest_bytes(job);
+      how.bytes_per_gpu = std::max(how.bytes_per_gpu, stage.bytes_per_gpu);
+      if (auto ok = take_gpus(c, stage, g.pipelines, left, out.where); !ok)
+        return refuse(ok.error());
+    }
+  }
+  how.stages = how.groups->front().stages;
   const auto e = evaluate(c, job, how, out.where, fidelity::closed);
   if (!e) return refuse(e.error());
   how.samples_per_s = e->samples_per_s;

@@ -27,4 +27,11 @@ expected<placed_plan> plan_of_stages(const cluster& c, const idle_index& idle, c
                                      const std::vector<stage_request>& stages,
                                      std::uint32_t pipelines);
 
+/// A plan of exactly these groups of pipelines, of which a stage names its GPU type and pieces, and
+/// perhaps its datacenter, on the first idle GPUs there; the rest as plan_of_stages. `rows`:
+/// samples of a micro-batch. Fails, too, if the groups' micro-batches are not the job's global
+/// batch.
+expected<placed_plan> plan_of_groups(const cluster& c, const idle_index& idle, const job_spec& job,
+                                     const std::vector<pipeline_group>& groups, std::uint32_t rows);
+
 }  // namespace troupe::planners

@@ -28,9 +28,11 @@ expected<void> memory_fits(const cluster& c, const plan& how, const allocation& 
   }
   const auto nodes = nodes_of_stages(c, where, how);
   if (!nodes) return refuse(nodes.error());
-  for (std::size_t i = 0; i < nodes->size(); ++i)
-    if (auto ok = holds(c, (*nodes)[i], how.stages[i % how.stages.size()].bytes_per_gpu); !ok)
-      return ok;
+  auto node = nodes->begin();
+  for (const auto& group : groups_of(how))
+    for (std::uint32_t p = 0; p < group.pipelines; ++p)
+      for (const auto& stage : group.stages)
+        if (auto ok = holds(c, *node++, stage.bytes_per_gpu); !ok) return ok;
   return {};
 }
 

@@ -35,11 +35,12 @@ std::string objection_to(const cluster& c, const plan& how) {
   if (how.data_parallel == 0 || how.tensor_parallel == 0 || how.pipeline_parallel == 0)
     return "with a plan without parts";
   const auto no_type = [&](gpu_index g) { return g >= c.gpus.size(); };
-  for (const auto& s : how.stages) {
-    if (s.tensor_parallel == 0) return "with a stage on no GPU";
-    if (s.gpu && no_type(*s.gpu))
-      return fmt::format("with a stage on GPU type {} of {}", *s.gpu, c.gpus.size());
-  }
+  for (const auto& g : groups_of(how))
+    for (const auto& s : g.stages) {
+      if (s.tensor_parallel == 0) return "with a stage on no GPU";
+      if (s.gpu && no_type(*s.gpu))
+        return fmt::format("with a stage on GPU type {} of {}", *s.gpu, c.gpus.size());
+    }
   if (const auto g = std::ranges::find_if(how.gpu_types, no_type); g != how.gpu_types.end())
     return fmt::format("with a plan for GPU type {} of {}", *g, c.gpus.size());
   return {};

@@ -1,25 +1,17 @@
 #include "planners/schedule/evaluate_schedule.hpp"
-#include "planners/schedule/event_queue.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <set>
 #include <tuple>
 
-#include "messages/base/flow_share.hpp"
+#include "messages/base/folds.hpp"
 #include "messages/base/invariant.hpp"
 #include "messages/base/time.hpp"
+#include "planners/schedule/event_queue.hpp"
+#include "planners/schedule/grouped_orders.hpp"
+#include "planners/schedule/shared_links.hpp"
 
 namespace troupe::planners {
-
-std::vector<double> norm_arrivals(const std::vector<double>& ready,
-                                  const std::vector<double>& ways) {
-  auto at = ready;
-  for (std::size_t s = 1; s < at.size(); ++s) at[s] = std::max(at[s], at[s - 1] + ways[s - 1]);
-  for (auto s = at.size() - 1; s-- > 0;) at[s] = at[s + 1] + ways[s];
-  return at;
-}
 
 namespace {
 
@@ -37,26 +29,24 @@ namespace {
 class execution {
  public:
   /// Simulates `iterations` of them; with `record`, writes their timetable there.
-  execution(const pipeline_schedule& s, const measured_times& t, std::uint32_t iterations,
-            timetable* record = nullptr)
-      : shape_{s.shape},
-        times_{t},
-        shared_{s.shares_wan},
-        cell_{s.shares_wan ? s.shape.pipelines_per_cell() : 1},
+  execution(std::span<const pipeline_schedule> schedules, const measured_times& t,
+            std::uint32_t iterations, timetable* record = nullptr)
+      : times_{t},
         simulated_{iterations},
         record_{record},
-        orders_{stage_orders(s)},
+        orders_{schedules, iterations},
         stages_(orders_.size()),
-        ends_(simulated_, 0.0),
-        activation_(orders_.size() * s.shape.microbatches * simulated_, never),
+        ends_(iterations, 0.0),
+        activation_(orders_.inputs(), never),
         gradient_(activation_.size(), never),
-        hops_((s.shape.pipelines / cell_ + 1) * s.shape.stages * 2),
-        links_(t.links),
-        exchanges_(t.routes.size() * simulated_),
-        norms_(t.norm_ways.empty() ? 0 : s.shape.pipelines * simulated_) {
-    const auto each = simulated_ * shape_.microbatches;
-    for (std::uint32_t i = 0; i < stages_.size(); ++i)
-      if (i % shape_.stages == 0) std::fill_n(activation_.begin() + i * each, each, 0.0);
+        hops_(orders_.hops()),
+        links_{t.links},
+        exchanges_(t.routes.size() * iterations),
+        norms_(t.norm_ways.empty() ? 0 : std::size_t{orders_.pipelines()} * iterations),
+        crossings_(std::size_t{orders_.stages()} * iterations) {
+    for (std::uint32_t i = 0; i < stages_.size(); i += stages_each_)
+      std::fill_n(activation_.begin() + static_cast<std::ptrdiff_t>(orders_.first_input(i)),
+                  iterations * of(i).shape.microbatches, 0.0);
     if (record_) begin_record();
   }
 
@@ -77,6 +67,7 @@ class execution {
           if (e.what == kind::gradients) begin_exchange(e.where);
           if (e.what == kind::finished) stages_[e.where].busy = false;
           if (e.what == kind::summed) set_summed(e.where);
+          if (e.what == kind::crossed) cross(e.where);
           if (e.what == kind::ready || e.what == kind::step || e.what == kind::finished)
             look(e.where);
         },
@@ -86,16 +77,6 @@ class execution {
         });
     if (record_) record_->length = ends_.back();
     return left_ == 0;
-  }
-
-  /// How many of `iterations` are simulated: 8, or as many as have 200,000 steps together, but at
-  /// least 2, so that one follows another.
-  static std::uint32_t iterations_to_simulate(const pipeline_shape& s, std::uint64_t iterations) {
-    constexpr std::uint64_t max = 8, max_steps = 200'000;
-    const auto steps = std::uint64_t{s.stages} * s.pipelines * s.microbatches;
-    const auto few =
-        std::clamp<std::uint64_t>(max_steps / std::max<std::uint64_t>(1, steps), 2, max);
-    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(iterations, 1, few));
   }
 
   /// The mean over times.iterations. Those that were not simulated take as long as the middle ones
@@ -115,8 +96,18 @@ class execution {
  private:
   // Kinds of events: a stage's input is there; its step ends; a WAN hop becomes idle; a LAN link
   // has a flow that ends; a LAN transfer has arrived; a stage's gradients are on the host; its
-  // devices have all-reduced; its update ends.
-  enum class kind : std::uint8_t { ready, step, hop, link, delivered, gradients, summed, finished };
+  // devices have all-reduced; a stage's sums are back from the other datacenters; its update ends.
+  enum class kind : std::uint8_t {
+    ready,
+    step,
+    hop,
+    link,
+    delivered,
+    gradients,
+    summed,
+    crossed,
+    finished
+  };
   struct event {
     double at = 0;
     std::uint64_t sequence = 0;
@@ -151,19 +142,15 @@ class execution {
     double latency_s = 0;
     double begin = 0;
   };
-  /// A flow is a sending stage and a destination: the next stage, the one before, the other end
-  /// with the tied embedding, and from 3 on the groups of peers. Transfers of one flow go in order.
-  using flow = std::pair<std::uint32_t, std::uint32_t>;
+  /// Destinations of a stage's flows: the next stage, the one before, the other end with the tied
+  /// embedding, and from 3 on the groups of peers.
   static constexpr std::uint32_t forward_flow = 0, backward_flow = 1, tied_flow = 2, peer_flow = 3;
-  struct link {
-    flow_share<flow> share;
-    time_ns wakes_at = std::numeric_limits<time_ns>::max();
-  };
   /// The state of a stage's all-reduce in one iteration, as in actors/training/collectives/
   /// gradient_all_reduce: it gives away its partial gradients, adds what it receives for its chunk
   /// and sends the sum; a tied embedding's part comes before and goes back after.
   struct exchange {
     bool begun = false, given = false, added = false, summed = false, complete = false;
+    bool crossed = false;  // its chunk has the parts of all datacenters
     bool tied_here = false;
     std::uint32_t parts = 0, sums = 0;  // received from peers
   };
@@ -178,8 +165,9 @@ class execution {
   void happen(double at, kind what, std::size_t where) {
     due_.add({at, ++sequence_, what, static_cast<std::uint32_t>(where)});
   }
+  const group_run& of(std::uint32_t stage) const { return orders_.group_of(stage); }
   std::size_t at(std::uint32_t stage, std::uint32_t m) const {
-    return std::size_t{stage} * shape_.microbatches * simulated_ + m;
+    return orders_.first_input(stage) + m;
   }
   /// The stage's next step. `next` counts steps across iterations, and so do micro-batches.
   const stage_step& step_of(std::uint32_t stage) const {
@@ -189,7 +177,7 @@ class execution {
     return static_cast<std::uint32_t>(stages_[stage].next / orders_[stage].size());
   }
   std::uint32_t microbatch_of(std::uint32_t stage) const {
-    return iteration_of(stage) * shape_.microbatches + step_of(stage).microbatch;
+    return iteration_of(stage) * of(stage).shape.microbatches + step_of(stage).microbatch;
   }
   exchange& exchange_of(std::uint32_t stage, std::uint32_t iteration) {
     return exchanges_[std::size_t{stage} * simulated_ + iteration];
@@ -200,7 +188,7 @@ class execution {
   void begin_record() {
     *record_ = {};
     record_->iterations = simulated_;
-    record_->stages = shape_.stages;
+    record_->stages = stages_each_;
     record_->steps.resize(stages_.size());
     record_->tails.resize(stages_.size());
     for (std::size_t i = 0; i < stages_.size(); ++i) {
@@ -241,17 +229,19 @@ class execution {
     if (x.busy) end_steps(stage, iteration);
     if (step.what == stage_task::kind::recompute) return;
     const bool back = step.what == stage_task::kind::backward;
-    const auto s = stage % shape_.stages;
+    const auto s = stage % stages_each_;
     if (back && s == 0) return;
-    if (!back && s + 1 == shape_.stages) {
+    if (!back && s + 1 == stages_each_) {
       gradient_[at(stage, m)] = now_;
       return;
     }
     const auto after = back ? s - 1 : s;
-    if (!shape_.is_wan(after)) return send_inside(stage, after, m, back);
-    const auto h = (stage / shape_.stages / cell_ * shape_.stages + after) * 2 + (back ? 1 : 0);
+    const auto& g = of(stage);
+    if (!g.shape.is_wan(after)) return send_inside(stage, after, m, back);
+    const auto cell = (stage / stages_each_ - g.first) / g.cell;
+    const auto h = g.first_hop + (cell * stages_each_ + after) * 2 + (back ? 1 : 0);
     hops_[h].waiting.insert({iteration, step.turn, stage, m});
-    asked_.push_back(h);
+    asked_.push_back(static_cast<std::uint32_t>(h));
   }
 
   /// Begins the waiting transfer with the smallest turn on an idle WAN hop. A cell that shares the
@@ -262,9 +252,10 @@ class execution {
     const auto t = *wan.waiting.begin();
     wan.waiting.erase(wan.waiting.begin());
     wan.busy = true;
-    const auto first = t.stage / shape_.stages / cell_ * cell_;
-    const auto sharing = shared_ ? std::min(cell_, shape_.pipelines - first) : 1;
-    const double left = now_ + times_.wan[h / 2 % shape_.stages] / sharing;
+    const auto& g = of(t.stage);
+    const auto first = (t.stage / stages_each_ - g.first) / g.cell * g.cell;
+    const auto sharing = g.shares_wan ? std::min(g.cell, g.shape.pipelines - first) : 1;
+    const double left = now_ + times_.wan[g.first_time + h / 2 % stages_each_] / sharing;
     happen(left, kind::hop, h);
     arrive(t.stage, t.microbatch, h % 2 == 1, now_, left, left + times_.wan_latency);
   }
@@ -274,20 +265,21 @@ class execution {
   void arrive(std::uint32_t from, std::uint32_t m, bool back, double begin, double left,
               double end) {
     const auto to = back ? from - 1 : from + 1;
-    TROUPE_INVARIANT(to / shape_.stages == from / shape_.stages, "a tensor stays in its pipeline");
+    TROUPE_INVARIANT(to / stages_each_ == from / stages_each_, "a tensor stays in its pipeline");
     (back ? gradient_ : activation_)[at(to, m)] = end;
     happen(end, kind::ready, to);
+    const auto each = of(from).shape.microbatches;
     if (record_)
-      record_->transfers.push_back({m / shape_.microbatches, from / shape_.stages,
-                                    std::min(from, to) % shape_.stages, m % shape_.microbatches,
-                                    back, begin, left, end});
+      record_->transfers.push_back({m / each, from / stages_each_,
+                                    std::min(from, to) % stages_each_, m % each, back, begin, left,
+                                    end});
   }
 
   // ---- transfers inside a datacenter
 
   void send_inside(std::uint32_t stage, std::uint32_t after, std::uint32_t m, bool back) {
     if (times_.routes.empty()) {
-      const double end = now_ + times_.lan[after];
+      const double end = now_ + times_.lan[of(stage).first_time + after];
       return arrive(stage, m, back, now_, end, end);
     }
     const auto& routes = times_.routes[stage];
@@ -296,40 +288,24 @@ class execution {
          {back ? what::gradient : what::activation, stage, m}, back ? backward_flow : forward_flow);
   }
 
-  /// Link shares are computed in whole nanoseconds, as in the virtual world, so that both give the
-  /// same times.
   void send(const lan_route& route, lan_transfer t, std::uint32_t to) {
     t.latency_s = route.latency_s;
     t.begin = now_;
-    const auto at = std::llround(now_ * 1e9);
-    links_[route.link].share.start(at, {t.from, to}, std::round(route.link_s() * 1e9),
-                                   transfers_.size(), t.pipelines ? t.pipelines->size() : 1,
-                                   route.share);
+    const auto wakes_s = links_.start(route, now_, {t.from, to}, transfers_.size(),
+                                      t.pipelines ? t.pipelines->size() : 1);
     transfers_.push_back(t);
-    wait_for(route.link);
-  }
-
-  /// Notes when the link's next flow ends. Flows that begin later may delay it; an event that comes
-  /// too early finds nothing and is noted again.
-  void wait_for(std::uint32_t l) {
-    auto& x = links_[l];
-    const auto end = x.share.next_end();
-    if (!end || *end >= x.wakes_at) return;
-    x.wakes_at = *end;
-    happen(static_cast<double>(*end) * 1e-9, kind::link, l);
+    if (wakes_s) happen(*wakes_s, kind::link, route.link);
   }
 
   void wake(std::uint32_t l, double at_s) {
-    auto& x = links_[l];
-    const auto at = std::llround(at_s * 1e9);
-    if (at >= x.wakes_at) x.wakes_at = std::numeric_limits<time_ns>::max();
-    while (const auto ended = x.share.take_ended(at))
-      happen(at_s + transfers_[*ended].latency_s, kind::delivered, *ended);
-    wait_for(l);
+    const auto next_s = links_.wake(l, at_s, [&](std::size_t ended) {
+      happen(at_s + transfers_[ended].latency_s, kind::delivered, ended);
+    });
+    if (next_s) happen(*next_s, kind::link, l);
   }
 
   void arrived(lan_transfer t) {
-    const auto stages = shape_.stages, s = t.from % stages;
+    const auto stages = stages_each_, s = t.from % stages;
     switch (t.what) {
       case lan_transfer::kind::activation:
       case lan_transfer::kind::gradient:
@@ -369,7 +345,7 @@ class execution {
   /// ready lets all of its pipeline go on.
   void update(std::uint32_t stage, std::uint32_t iteration, double takes_s) {
     if (norms_.empty()) return finish(stage, iteration, now_ + takes_s);
-    const auto stages = shape_.stages, first = stage / stages * stages;
+    const auto stages = stages_each_, first = stage / stages * stages;
     auto& known = norms_[first / stages * simulated_ + iteration];
     known.ready.resize(stages);
     known.takes.resize(stages);
@@ -377,7 +353,8 @@ class execution {
     known.takes[stage - first] = takes_s;
     TROUPE_INVARIANT(known.stages < stages, "each stage's norm counts once");
     if (++known.stages < stages) return;
-    const auto arrivals = norm_arrivals(known.ready, times_.norm_ways);
+    const auto ways = std::span{times_.norm_ways}.subspan(of(stage).first_time);
+    const auto arrivals = norm_arrivals(known.ready, ways);
     for (std::uint32_t s = 0; s < stages; ++s)
       finish(first + s, iteration, arrivals[s] + known.takes[s]);
   }
@@ -393,10 +370,10 @@ class execution {
   }
 
   bool takes_tied(std::uint32_t stage) const {
-    return times_.routes[stage].tied && stage % shape_.stages == 0;
+    return times_.routes[stage].tied && stage % stages_each_ == 0;
   }
   bool gives_tied(std::uint32_t stage) const {
-    return times_.routes[stage].tied && stage % shape_.stages > 0;
+    return times_.routes[stage].tied && stage % stages_each_ > 0;
   }
 
   /// For the iteration whose steps have ended: its gradients are on the host.
@@ -416,20 +393,26 @@ class execution {
     auto& x = exchange_of(stage, i);
     if (!x.begun || x.complete) return;
     const auto& routes = times_.routes[stage];
-    const auto others = shape_.pipelines - 1;
+    const auto others = sum_of(routes.peers, [](const auto& to) {
+      return static_cast<std::uint32_t>(to.pipelines.size());
+    });
+    const bool by_devices = routes.peers.empty() && routes.between_s == 0;
     TROUPE_INVARIANT(x.parts <= others && x.sums <= others,
                      "a stage gets one part of the gradients from each peer");
     if (!x.given) {
       if (takes_tied(stage) && !x.tied_here) return;
       x.given = true;
-      if (routes.peers.empty()) happen(now_ + routes.sum_s, kind::summed, stage);
+      if (by_devices) happen(now_ + routes.sum_s, kind::summed, stage);
       send_chunks(stage, i, lan_transfer::kind::partial);
     }
-    if (!x.added && !routes.peers.empty() && x.parts == others) {
+    if (!x.added && !by_devices && x.parts == others) {
       x.added = true;
-      send_chunks(stage, i, lan_transfer::kind::sum);
+      if (routes.between_s == 0)
+        end_crossing(stage, i);
+      else if (++crossings_[i * stages_each_ + stage % stages_each_] == orders_.pipelines())
+        happen(now_ + routes.between_s, kind::crossed, i * stages_each_ + stage % stages_each_);
     }
-    if (!x.summed && x.added && x.sums == others) return set_summed(stage);
+    if (!x.summed && x.crossed && x.sums == others) return set_summed(stage);
     x.complete = x.summed && (!gives_tied(stage) || x.tied_here);
     const auto& t = times_.stages[stage];
     if (x.complete) update(stage, i, t.update - t.gradients);
@@ -443,27 +426,41 @@ class execution {
     check_exchange(stage, i);
   }
 
+  /// The stage's chunk has the parts of all pipelines: its peers here get it.
+  void end_crossing(std::uint32_t stage, std::uint32_t iteration) {
+    exchange_of(stage, iteration).crossed = true;
+    send_chunks(stage, iteration, lan_transfer::kind::sum);
+  }
+  /// The chunks of all peers of a stage are summed over the datacenters, and back.
+  void cross(std::uint32_t where) {
+    const auto i = where / stages_each_;
+    for (auto stage = where % stages_each_; stage < stages_.size(); stage += stages_each_) {
+      end_crossing(stage, i);
+      check_exchange(stage, i);
+    }
+  }
+
   void send_chunks(std::uint32_t stage, std::uint32_t iteration, lan_transfer::kind what) {
     auto to = peer_flow;
     for (const auto& group : times_.routes[stage].peers)
       send(group.route, {what, stage, iteration, &group.pipelines}, to++);
   }
 
-  const pipeline_shape& shape_;
   const measured_times& times_;
-  const bool shared_;
-  const std::uint32_t cell_;
   const std::uint32_t simulated_;  // iterations
   timetable* const record_;
-  std::vector<std::vector<stage_step>> orders_;
+  const grouped_orders orders_;
+  const std::uint32_t stages_each_ = orders_.stages();  // of a pipeline
   std::vector<place> stages_;
   std::vector<double> ends_;                   // of iterations
   std::vector<double> activation_, gradient_;  // arrival times, by stage, then micro-batch
-  std::vector<hop> hops_;                      // (cell, hop, direction)
-  std::vector<link> links_;                    // inside datacenters
+  std::vector<hop> hops_;                      // (group, cell, hop, direction)
+  shared_links links_;                         // inside datacenters
   std::vector<lan_transfer> transfers_;        // over these
   std::vector<exchange> exchanges_;            // by stage
   std::vector<norms> norms_;                   // by pipeline, then iteration
+  /// By iteration and stage: pipelines whose chunk has the parts of their datacenter.
+  std::vector<std::uint32_t> crossings_;
   std::vector<std::uint32_t> asked_;
   std::size_t left_ = 0;  // steps
   event_queue<event> due_;
@@ -474,15 +471,16 @@ class execution {
 
 }  // namespace
 
-double simulated_iteration_s(const pipeline_schedule& schedule, const measured_times& times) {
-  execution e{schedule, times, execution::iterations_to_simulate(schedule.shape, times.iterations)};
+double simulated_iteration_s(std::span<const pipeline_schedule> groups,
+                             const measured_times& times) {
+  execution e{groups, times, iterations_to_simulate(groups, times.iterations)};
   return e.run() ? e.mean() : never;
 }
 
-expected<timetable> simulated_timetable(const pipeline_schedule& schedule,
+expected<timetable> simulated_timetable(std::span<const pipeline_schedule> groups,
                                         const measured_times& times, std::uint32_t iterations) {
   timetable made;
-  if (!execution{schedule, times, iterations, &made}.run())
+  if (!execution{groups, times, iterations, &made}.run())
     return refuse(reason::kind::invalid, "the orders of the stages wait for each other forever");
   std::ranges::stable_sort(made.transfers, {}, &timed_transfer::begin);
   return made;

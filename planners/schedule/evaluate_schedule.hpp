@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "planners/schedule/schedule.hpp"
@@ -48,10 +50,13 @@ struct stage_routes {
   lan_route tied_route;           // from this end of the pipeline to the other
   std::vector<peer_route> peers;  // empty although there are peers: devices all-reduce, in `sum_s`
   double sum_s = 0;
+  /// From when all pipelines' parts are summed inside their datacenters to when the sum of all is
+  /// back in each; 0: the stage's peers are in one datacenter.
+  double between_s = 0;
 };
 
-/// The times with which a schedule is executed. Unlike in pipeline_costs, stages and hops may
-/// differ.
+/// The times with which schedules are executed, one for each group of pipelines. Unlike in
+/// pipeline_costs, stages and hops may differ. "By hop": group * stages + stage.
 struct measured_times {
   std::vector<stage_times> stages;  // pipeline * stages + stage
   /// By hop: a transfer over one node's part of the WAN; unused for other hops.
@@ -70,8 +75,13 @@ struct measured_times {
 
 /// When each stage of a pipeline has the sum of all stages' norms, which goes to the last stage and
 /// back; `ready`: when they have their own.
-std::vector<double> norm_arrivals(const std::vector<double>& ready,
-                                  const std::vector<double>& ways);
+inline std::vector<double> norm_arrivals(const std::vector<double>& ready,
+                                         std::span<const double> ways) {
+  auto at = ready;
+  for (std::size_t s = 1; s < at.size(); ++s) at[s] = std::max(at[s], at[s - 1] + ways[s - 1]);
+  for (auto s = at.size() - 1; s-- > 0;) at[s] = at[s + 1] + ways[s];
+  return at;
+}
 
 /// An activation or its gradient on the hop after `stage`.
 struct timed_transfer {
@@ -97,7 +107,7 @@ struct timed_tail {
 struct timetable {
   std::uint32_t iterations = 0;
   std::uint32_t stages = 1;
-  // By pipeline * stages + stage, iteration after iteration.
+  // By pipeline * stages + stage, iteration after iteration; pipelines may have unequal numbers.
   std::vector<std::vector<stage_task>> steps;
   std::vector<std::vector<timed_tail>> tails;  // by iteration
   std::vector<timed_transfer> transfers;       // in the order of their begin
@@ -110,17 +120,27 @@ struct timetable {
 
 /// The timetable of `iterations` (> 0) that follow each other without a barrier, executed as in
 /// simulated_iteration_s; `times.iterations` is not used. Fails if the orders deadlock.
-expected<timetable> simulated_timetable(const pipeline_schedule& schedule,
+expected<timetable> simulated_timetable(std::span<const pipeline_schedule> groups,
                                         const measured_times& times, std::uint32_t iterations);
+inline expected<timetable> simulated_timetable(const pipeline_schedule& schedule,
+                                               const measured_times& times,
+                                               std::uint32_t iterations) {
+  return simulated_timetable(std::span{&schedule, 1}, times, iterations);
+}
 
-/// The time of an iteration when stage actors execute the schedule's orders, whatever times the
-/// orders were made for. A stage begins each step as soon as it is free and its input has arrived.
-/// Among the transfers that wait for a cell's WAN hop in one direction, the smallest turn goes
-/// first, and the link is never held for one that has not arrived. Transfers on a link inside a
-/// datacenter share its bandwidth. An iteration ends when every stage has done its all-reduce and
-/// update; stages that are done begin the next one. The result is the mean over times.iterations,
-/// of which at most eight are simulated and the others extrapolated. Infinite if the orders
-/// deadlock.
-double simulated_iteration_s(const pipeline_schedule& schedule, const measured_times& times);
+/// The time of an iteration when stage actors execute the orders of these schedules, one for each
+/// group of pipelines in their order (not none), whatever times the orders were made for. A stage
+/// begins each step as soon as it is free and its input has arrived. Among the transfers that wait
+/// for a cell's WAN hop in one direction, the smallest turn goes first, and the link is never held
+/// for one that has not arrived. Transfers on a link inside a datacenter share its bandwidth. An
+/// iteration ends when every stage has done its all-reduce and update; stages that are done begin
+/// the next one. The result is the mean over times.iterations, of which at most eight are simulated
+/// and the others extrapolated. Infinite if the orders deadlock.
+double simulated_iteration_s(std::span<const pipeline_schedule> groups,
+                             const measured_times& times);
+inline double simulated_iteration_s(const pipeline_schedule& schedule,
+                                    const measured_times& times) {
+  return simulated_iteration_s(std::span{&schedule, 1}, times);
+}
 
 }  // namespace troupe::planners

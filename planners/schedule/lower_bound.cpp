@@ -61,8 +61,8 @@ double pipeline_lower_bound(const pipeline_shape& s) {
     // Before the first gradient returns it can only do forwards, and one recompute (rule 4).
     bound = std::max(
         bound, ends + here.forward + w.round_trip[i] + m * here.backward + (m - 1) * recompute);
-    if (s.max_in_flight) {  // a micro-batch is in flight from its forward to its backward
-      const auto rounds = (s.microbatches + *s.max_in_flight - 1) / *s.max_in_flight;
+    if (const auto limit = s.flight_limit(i)) {  // a micro-batch is, from forward to backward
+      const auto rounds = (s.microbatches + *limit - 1) / *limit;
       bound = std::max(bound, w.forward[i] + w.backward[i] +
                                   rounds * (here.forward + w.round_trip[i] + here.backward));
     }

@@ -1,5 +1,6 @@
 #include "planners/schedule/named_schedule.hpp"
 
+#include <algorithm>
 #include <numeric>
 
 #include "messages/base/invariant.hpp"
@@ -18,8 +19,10 @@ namespace {
 std::vector<std::vector<std::int32_t>> fixed_order(const pipeline_shape& s, bool gpipe) {
   std::vector<std::vector<std::int32_t>> result;
   const auto m = static_cast<std::int32_t>(s.microbatches);
+  auto held = m;  // more than the stage before has are never there
   for (std::uint32_t stage = 0; stage < s.stages; ++stage) {
-    const auto warm_up = gpipe ? m : std::min(m, static_cast<std::int32_t>(s.stages - stage));
+    if (!s.held.empty()) held = std::min(held, static_cast<std::int32_t>(s.held[stage]));
+    const auto warm_up = gpipe ? m : std::min(held, static_cast<std::int32_t>(s.stages - stage));
     std::vector<std::int32_t> order;
     for (std::int32_t i = 0; i < warm_up; ++i) order.push_back(i);
     for (std::int32_t b = 0; b < m; ++b) {
@@ -54,18 +57,38 @@ expected<void> check(const pipeline_shape& s) {
   const auto& split = s.stages_of_datacenter;
   if (!split.empty() && std::accumulate(split.begin(), split.end(), std::uint64_t{0}) != s.stages)
     return refuse(reason::kind::invalid, "stages_of_datacenter must sum to {}", s.stages);
+  if (!s.held.empty() && s.held.size() != s.stages)
+    return refuse(reason::kind::invalid, "held must have {} entries", s.stages);
+  if (std::ranges::count(s.held, 0U) > 0)
+    return refuse(reason::kind::infeasible, "every stage must hold a micro-batch");
   if (s.max_in_flight && *s.max_in_flight == 0)
     return refuse(reason::kind::infeasible, "max_in_flight must be at least 1");
   return {};
 }
 
+std::uint32_t peak_in_flight(const std::vector<stage_task>& tasks) {
+  std::uint32_t now = 0, peak = 0;
+  for (const auto& t : tasks) {
+    if (t.what == stage_task::kind::forward) peak = std::max(peak, ++now);
+    if (t.what == stage_task::kind::backward) --now;
+  }
+  return peak;
+}
+
 /// Fails if a fixed order (gpipe, megatron) exceeds the memory limit, which it does not know.
 expected<void> keeps_limit(const pipeline_shape& s, const pipeline_schedule& made,
                            std::string_view name) {
-  if (!s.max_in_flight || made.max_in_flight <= *s.max_in_flight) return {};
-  return refuse(reason::kind::infeasible,
-                "{} keeps {} micro-batches in flight in a stage; {} are allowed", name,
-                made.max_in_flight, *s.max_in_flight);
+  const auto too_many = [&](std::uint32_t keeps, std::uint32_t allowed) {
+    return refuse(reason::kind::infeasible,
+                  "{} keeps {} micro-batches in flight in a stage; {} are allowed", name, keeps,
+                  allowed);
+  };
+  if (s.max_in_flight && made.max_in_flight > *s.max_in_flight)
+    return too_many(made.max_in_flight, *s.max_in_flight);
+  for (std::size_t i = 0; i < made.tasks.size() && !s.held.empty(); ++i)
+    if (const auto keeps = peak_in_flight(made.tasks[i]); keeps > s.held[i % s.stages])
+      return too_many(keeps, s.held[i % s.stages]);
+  return {};
 }
 
 struct named_rules {

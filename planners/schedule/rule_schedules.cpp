@@ -110,7 +110,8 @@ class player {
   bool may_forward(const stage_state& x, std::uint32_t p, std::uint32_t s) {
     if (x.forwards == shape_.microbatches || activation(p, s)[x.forwards] > now_ + same_)
       return false;
-    return !shape_.max_in_flight || x.forwards - x.backwards < *shape_.max_in_flight;
+    const auto limit = shape_.flight_limit(s);
+    return !limit || x.forwards - x.backwards < *limit;
   }
 
   /// Begins a task of an idle stage by the rules: a backward that can start; no other while a

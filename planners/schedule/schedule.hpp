@@ -51,7 +51,14 @@ struct pipeline_shape {
   // The last stage's memory is planned for one micro-batch, which goes back at once; so `best`
   // leaves out gpipe, whose last stage keeps all of them.
   bool holds_one_at_end = false;
+  /// By stage, micro-batches in flight at most, besides max_in_flight; empty: no such limit.
+  std::vector<std::uint32_t> held = {};
 
+  /// Micro-batches in flight in a stage at most; none: any number.
+  std::optional<std::uint32_t> flight_limit(std::uint32_t stage) const {
+    if (held.empty()) return max_in_flight;
+    return max_in_flight ? std::min(*max_in_flight, held[stage]) : held[stage];
+  }
   double after(std::uint32_t stage) const { return tail.empty() ? 0 : tail[stage]; }
   step_costs at(std::uint32_t stage) const {
     return by_stage.empty() ? step_costs{costs.forward, costs.recompute, costs.backward}

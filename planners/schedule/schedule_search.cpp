@@ -153,7 +153,8 @@ class orders {
     if (s.hop) return true;
     const bool at_end = (s.where + 1) % shape_->stages == 0;
     if (shape_->holds_one_at_end && at_end && held(s.where) > 1) return false;
-    return !shape_->max_in_flight || held(s.where) <= *shape_->max_in_flight;
+    const auto limit = shape_->flight_limit(static_cast<std::uint32_t>(s.where % shape_->stages));
+    return !limit || held(s.where) <= *limit;
   }
 
   /// The times computed by the last time().

@@ -22,7 +22,8 @@ gradient_all_reduce::gradient_all_reduce(const stage_setup& s)
       stage_{s.name.stage},
       sends_tied_{tied_to_another(s) && s.name.stage > 0},
       adds_tied_{tied_to_another(s) && s.name.stage == 0},
-      peers_sum_{s.pipelines, s.name.pipeline} {}
+      peers_sum_{s.pipelines, s.name.pipeline,
+                 s.sites ? s.sites->datacenters : std::vector<std::uint32_t>{}} {}
 
 gradient_all_reduce::outgoing_tensors gradient_all_reduce::begin(payload own,
                                                                  std::uint64_t own_bytes,
@@ -55,7 +56,8 @@ gradient_all_reduce::outgoing_tensors gradient_all_reduce::receive(const tensor&
 std::vector<gradient_all_reduce::missing_tensor> gradient_all_reduce::missing() const {
   std::vector<missing_tensor> result;
   if (!started_ || complete_) return result;
-  for (const auto& [what, from] : peers_sum_.missing()) result.push_back({what, from, stage_});
+  for (const auto& m : peers_sum_.missing())
+    result.push_back({m.what, m.from_pipeline, stage_, m.chunk});
   if (adds_tied_ && !received_tied_)
     result.push_back({tensor::kind::tied_partial, pipeline_, stages_ - 1});
   if (sends_tied_ && !received_tied_) result.push_back({tensor::kind::tied_sum, pipeline_, 0});
@@ -118,7 +120,8 @@ bool gradient_all_reduce::finish_peers_sum(outgoing_tensors& out) {
 
 void gradient_all_reduce::add(outgoing_tensors& out,
                               std::vector<host_all_reduce::outgoing> more) const {
-  for (auto& p : more) out.push_back({p.what, p.to_pipeline, stage_, std::move(p.body), p.bytes});
+  for (auto& p : more)
+    out.push_back({p.what, p.to_pipeline, stage_, std::move(p.body), p.bytes, p.chunk});
 }
 
 void gradient_all_reduce::add_tied(outgoing_tensors& out, tensor::kind what,

@@ -30,6 +30,7 @@ class gradient_all_reduce {
     std::uint32_t to_pipeline = 0, to_stage = 0;
     payload body;
     std::uint64_t bytes = 0;
+    std::uint32_t chunk = 0;  // of running sums
   };
 
   gradient_all_reduce() = default;
@@ -49,6 +50,7 @@ class gradient_all_reduce {
   struct missing_tensor {
     tensor::kind what = tensor::kind::partial;
     std::uint32_t from_pipeline = 0, from_stage = 0;
+    std::uint32_t chunk = 0;  // of running sums
   };
   std::vector<missing_tensor> missing() const;
 

@@ -10,7 +10,8 @@ namespace troupe::actors {
 
 namespace {
 
-constexpr std::uint64_t value_bytes = sizeof(float);
+constexpr std::uint64_t value_bytes = sum_chain::value_bytes;
+static_assert(value_bytes == sizeof(float));
 
 std::vector<std::byte> copy_of(const payload& p) {
   const auto bytes = p.bytes();
@@ -53,61 +54,105 @@ payload sum_of(const payload& a, const payload& b) {
   return payload{std::move(sum)};
 }
 
-host_all_reduce::host_all_reduce(std::uint32_t members, std::uint32_t self)
-    : size_{members}, rank_{self}, unreduced_(members), reduced_(members) {}
+host_all_reduce::host_all_reduce(std::uint32_t members, std::uint32_t self,
+                                 const std::vector<std::uint32_t>& datacenters,
+                                 std::uint64_t max_chunk)
+    : size_{members},
+      rank_{self},
+      datacenters_{datacenters},
+      max_chunk_{max_chunk},
+      chain_{members, self, datacenters},
+      unreduced_(members),
+      reduced_(members) {}
 
-/// The chunk that a member reduces. Chunks are whole values, differ by at most one value, and cover
-/// the gradients without a gap, also when there are more members than values.
-host_all_reduce::range host_all_reduce::chunk(std::uint32_t member) const {
-  const auto values = bytes_ / value_bytes;
-  const auto first = values * member / size_, end = values * (member + 1) / size_;
-  return {first * value_bytes, (end - first) * value_bytes};
+bool host_all_reduce::all_near(const by_member& all) const {
+  const auto at = [&](std::uint32_t m) { return all.begin() + m; };
+  return std::all_of(at(chain_.first_member()), at(chain_.end_member()),
+                     [](const auto& p) { return p.has_value(); });
 }
 
-// Reduce-scatter: every other member gets this one's part of its chunk. Sums that came early could
-// not be checked before the size was known.
+// Reduce-scatter: every other member of the run gets this one's part of its chunks. Sums that came
+// early could not be checked before the size was known.
 std::vector<host_all_reduce::outgoing> host_all_reduce::begin(payload gradients,
                                                               std::uint64_t bytes) {
   own_ = std::move(gradients);
   bytes_ = bytes;
+  chain_.set_size(bytes, max_chunk_);
   started_ = true;
   std::vector<outgoing> result;
-  for (std::uint32_t m = 0; m < size_; ++m) {
-    const auto c = chunk(m);
+  for (auto m = chain_.first_member(); m < chain_.end_member(); ++m) {
+    const auto c = chain_.part_of(m);
     auto part = slice(own_, c.first, c.size);
     if (m == rank_)
       unreduced_[m] = std::move(part);
     else
       result.push_back({m, tensor::kind::partial, std::move(part), c.size});
   }
-  for (std::uint32_t m = 0; m < size_; ++m)
-    if (reduced_[m]) check("sum", m, *reduced_[m], chunk(m).size);
-  auto more = reduce_if_complete();
+  for (auto m = chain_.first_member(); m < chain_.end_member(); ++m)
+    if (reduced_[m]) check("sum", m, *reduced_[m], chain_.part_of(m).size);
+  auto more = advance();
   std::move(more.begin(), more.end(), std::back_inserter(result));
   return result;
 }
 
-// A partial is another member's part of this one's chunk; a sum is another's chunk, reduced.
+// A partial is another member's part of this one's chunks; a sum is another's chunks, reduced.
 std::vector<host_all_reduce::outgoing> host_all_reduce::receive(const tensor& what, payload body) {
   const auto from = what.from.pipeline;
   if (from >= size_ || from == rank_) return {};
+  if (what.what == tensor::kind::running || what.what == tensor::kind::running_sum)
+    return receive_running(what, std::move(body));
+  if (!chain_.is_near(from)) return {};
   if (what.what == tensor::kind::partial) {
     if (unreduced_[from]) return {};  // a duplicate
     unreduced_[from] = std::move(body);
-    return reduce_if_complete();
+    return advance();
   }
   if (reduced_[from]) return {};
   reduced_[from] = std::move(body);
-  if (started_) check("sum", from, *reduced_[from], chunk(from).size);
+  if (started_) check("sum", from, *reduced_[from], chain_.part_of(from).size);
   return {};
 }
 
-std::vector<std::pair<tensor::kind, std::uint32_t>> host_all_reduce::missing() const {
-  std::vector<std::pair<tensor::kind, std::uint32_t>> result;
-  for (std::uint32_t m = 0; m < size_ && started_; ++m) {
+// Before this member has begun it does not know which chunks are its own: advance() takes those
+// alone.
+std::vector<host_all_reduce::outgoing> host_all_reduce::receive_running(const tensor& t,
+                                                                        payload body) {
+  const bool whole = t.what == tensor::kind::running_sum;
+  const auto c = t.microbatch;
+  if (c >= max_chunks || chain_.is_near(t.from.pipeline)) return {};
+  if (whole ? chain_.is_last() : chain_.is_first()) return {};
+  auto& kept = whole ? total_ : running_;
+  const auto [at, fresh] = kept.try_emplace(c, std::move(body));
+  if (!fresh) return {};  // a duplicate
+  if (!started_) return {};
+  const auto [first, end] = chain_.chunks_of(rank_);
+  if (c < first || c >= end) return {};
+  check("running sum", t.from.pipeline, at->second, chain_.chunk(c).size);
+  std::vector<outgoing> result;
+  if (!error_.empty()) return result;
+  if (!whole) return advance();
+  if (!chain_.is_first())
+    result.push_back(
+        {chain_.previous_owner(c), tensor::kind::running_sum, at->second, chain_.chunk(c).size, c});
+  hand_on(result);
+  return result;
+}
+
+std::vector<host_all_reduce::missing_tensor> host_all_reduce::missing() const {
+  std::vector<missing_tensor> result;
+  if (!started_) return result;
+  for (auto m = chain_.first_member(); m < chain_.end_member(); ++m) {
     if (m == rank_) continue;
-    if (!unreduced_[m]) result.emplace_back(tensor::kind::partial, m);
-    if (!reduced_[m]) result.emplace_back(tensor::kind::sum, m);
+    if (!unreduced_[m]) result.push_back({tensor::kind::partial, m});
+    if (!reduced_[m]) result.push_back({tensor::kind::sum, m});
+  }
+  const auto [first, end] = chain_.chunks_of(rank_);
+  for (auto c = first; c < end; ++c) {
+    if (!chain_.is_first() && !running_.contains(c))
+      result.push_back({tensor::kind::running, chain_.previous_owner(c), c});
+    // Nobody has the whole sum before this member's part is in it.
+    if (!chain_.is_last() && added_.contains(c) && !total_.contains(c))
+      result.push_back({tensor::kind::running_sum, chain_.next_owner(c), c});
   }
   return result;
 }
@@ -121,29 +166,74 @@ void host_all_reduce::check(const char* what, std::uint32_t from, const payload&
                        body.bytes().size(), wanted);
 }
 
-/// The end of the reduce-scatter and the begin of the all-gather: once all members' parts of this
-/// chunk are here, they are added in the order of the pipelines and the sum goes to all members.
+/// Once all parts of this member's chunks are here, and the sum of the runs before, they are added.
 /// Adding each part on its arrival would save memory but make the bits depend on the network.
-std::vector<host_all_reduce::outgoing> host_all_reduce::reduce_if_complete() {
-  if (summed_ || !started_ || !all_here(unreduced_)) return {};
-  summed_ = true;
-  for (std::uint32_t m = 0; m < size_; ++m) check("part", m, *unreduced_[m], chunk(rank_).size);
-  if (!error_.empty()) return {};
-  auto sum = copy_of(*unreduced_[0]);
-  for (std::uint32_t m = 1; m < size_; ++m) add(sum, *unreduced_[m]);
-  reduced_[rank_] = payload{std::move(sum)};
+std::vector<host_all_reduce::outgoing> host_all_reduce::advance() {
   std::vector<outgoing> result;
-  for (std::uint32_t m = 0; m < size_; ++m)
-    if (m != rank_) result.push_back({m, tensor::kind::sum, *reduced_[rank_], chunk(rank_).size});
+  if (!started_ || !all_near(unreduced_)) return result;
+  const auto [first, end] = chain_.chunks_of(rank_);
+  for (auto m = chain_.first_member(); m < chain_.end_member(); ++m)
+    check("part", m, *unreduced_[m], chain_.part_of(rank_).size);
+  for (auto c = first; c < end; ++c)
+    if (const auto at = running_.find(c); at != running_.end())
+      check("running sum", chain_.previous_owner(c), at->second, chain_.chunk(c).size);
+  if (!error_.empty()) return result;
+  for (auto c = first; c < end; ++c)
+    if (!added_.contains(c) && (chain_.is_first() || running_.contains(c))) add_up(c, result);
+  hand_on(result);
   return result;
 }
 
-// Chunks follow each other in the order of the members, as chunk() has cut them.
+/// Adds the run's parts of a chunk in the order of the pipelines, and sends the sum on, or back.
+void host_all_reduce::add_up(std::uint32_t c, std::vector<outgoing>& out) {
+  const auto own = chain_.part_of(rank_);
+  const auto range = chain_.chunk(c);
+  const auto part = [&](std::uint32_t m) {
+    return slice(*unreduced_[m], range.first - own.first, range.size);
+  };
+  auto m = chain_.first_member();
+  auto sum = copy_of(chain_.is_first() ? part(m++) : running_.at(c));
+  for (; m < chain_.end_member(); ++m) add(sum, part(m));
+  added_.insert(c);
+  payload all{std::move(sum)};
+  if (!chain_.is_last()) {
+    out.push_back({chain_.next_owner(c), tensor::kind::running, std::move(all), range.size, c});
+    return;
+  }
+  if (!chain_.is_first())
+    out.push_back({chain_.previous_owner(c), tensor::kind::running_sum, all, range.size, c});
+  total_[c] = std::move(all);
+}
+
+/// The begin of the all-gather: this member's chunks are summed over all pipelines, and go to the
+/// others of its run.
+void host_all_reduce::hand_on(std::vector<outgoing>& out) {
+  const auto [first, end] = chain_.chunks_of(rank_);
+  if (reduced_[rank_]) return;
+  for (auto c = first; c < end; ++c)
+    if (!total_.contains(c) || !added_.contains(c)) return;
+  if (end - first == 1) {
+    reduced_[rank_] = total_.at(first);
+  } else {
+    std::vector<std::byte> mine;
+    for (auto c = first; c < end; ++c) {
+      const auto bytes = total_.at(c).bytes();
+      mine.insert(mine.end(), bytes.begin(), bytes.end());
+    }
+    reduced_[rank_] = payload{std::move(mine)};
+  }
+  for (auto m = chain_.first_member(); m < chain_.end_member(); ++m)
+    if (m != rank_)
+      out.push_back({m, tensor::kind::sum, *reduced_[rank_], chain_.part_of(rank_).size});
+}
+
+// Chunks follow each other in the order of the run's members, as the chain has cut them.
 payload host_all_reduce::result() {
   std::vector<std::byte> whole;
   whole.reserve(own_.bytes().size());
-  for (const auto& c : reduced_) whole.insert(whole.end(), c->bytes().begin(), c->bytes().end());
-  *this = host_all_reduce{size_, rank_};
+  for (const auto& c : reduced_)
+    if (c) whole.insert(whole.end(), c->bytes().begin(), c->bytes().end());
+  *this = host_all_reduce{size_, rank_, std::vector{datacenters_}, max_chunk_};
   return payload{std::move(whole)};
 }
 

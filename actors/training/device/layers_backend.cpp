@@ -28,6 +28,7 @@ gpu::python::worker_stage worker_stage_of(const stage_setup& s) {
   m.rows = s.rows;
   m.microbatches = s.microbatches;
   m.seed = s.how.seed;
+  if (s.share) m.share = {s.share->first, s.share->all};
   using recompute = gpu::python::worker_stage::recompute;
   const auto is_recompute = [](const auto& step) {
     return step.what == stage_step::kind::recompute;

@@ -85,8 +85,7 @@ expected<stage_backend> make_backend(const stage_setup& s,
   auto opened = gpu::token_data::open(s.how.data, s.how.vocabulary, s.model);
   if (!opened) return refuse(opened.error());
   const auto data = std::make_shared<const gpu::token_data>(std::move(*opened));
-  result.tokens = [data, seed = s.how.seed, rows = s.rows,
-                   before = std::uint64_t{s.name.pipeline} * s.microbatches](
+  result.tokens = [data, seed = s.how.seed, rows = s.rows, before = s.first_microbatch()](
                       std::uint64_t iteration,
                       std::uint32_t microbatch) -> expected<std::pair<payload, payload>> {
     auto b = data->sample(seed, iteration, (before + microbatch) * rows, rows);

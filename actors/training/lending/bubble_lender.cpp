@@ -111,7 +111,7 @@ window_timetable timetable_of(const training_plan& plan, const planners::measure
                               std::uint64_t window, const std::vector<double>& report_s) {
   window_timetable out;
   const auto shown = iterations_shown(plan, window);
-  const auto t = planners::simulated_timetable(plan.schedule, times, shown);
+  const auto t = planners::simulated_timetable(plan.schedules, times, shown);
   if (!t) return out;
   const auto begin_s = [&](std::uint32_t iteration) {
     double first_s = never;
@@ -184,7 +184,7 @@ void bubble_lender::add_guests(training_plan& plan) const {
   for (const auto& [gateway, offer] : offers_)
     for (const auto& g : offer.groups)
       for (const auto& guest : g.guests) {
-        const auto i = guest.stage.pipeline * plan.shape.stages + guest.stage.stage;
+        const auto i = guest.stage.pipeline * plan.stages_each() + guest.stage.stage;
         plan.stages[i].guest = guest_setup{offer.how, guest, times_of(i)};
       }
 }
@@ -217,7 +217,7 @@ bool bubble_lender::update(const training_plan& plan, const planners::measured_t
       for (const auto& guest : g.guests)
         offer.stages.push_back(
             {guest.stage,
-             times_.busy[guest.stage.pipeline * plan.shape.stages + guest.stage.stage]});
+             times_.busy[guest.stage.pipeline * plan.stages_each() + guest.stage.stage]});
   }
   changed_ = true;
   return true;

@@ -20,6 +20,8 @@ bool shows_receipt(const tensor& later, const tensor& t) {
       return t.what == tensor::kind::activation && t.microbatch == later.microbatch;
     case tensor::kind::sum:
       return t.what == tensor::kind::partial;
+    case tensor::kind::running_sum:
+      return t.what == tensor::kind::running && t.microbatch == later.microbatch;
     case tensor::kind::tied_sum:
       return t.what == tensor::kind::tied_partial;
     case tensor::kind::norm_sum:
@@ -32,7 +34,8 @@ bool shows_receipt(const tensor& later, const tensor& t) {
 /// The request's micro-batches are sorted.
 bool requests(const tensor_request& r, const tensor& t) {
   if (t.what != r.what || t.iteration != r.iteration || !is_to(t, r.from)) return false;
-  if (t.what != tensor::kind::activation && t.what != tensor::kind::gradient) return true;
+  if (t.what != tensor::kind::activation && t.what != tensor::kind::gradient && !is_chunk(t.what))
+    return true;
   return std::binary_search(r.microbatches.begin(), r.microbatches.end(), t.microbatch);
 }
 

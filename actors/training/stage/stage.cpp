@@ -158,6 +158,8 @@ void stage_state::accept(const tensor& t, const payload& body) {
       return advance();
     case tensor::kind::partial:
     case tensor::kind::sum:
+    case tensor::kind::running:
+    case tensor::kind::running_sum:
     case tensor::kind::tied_partial:
     case tensor::kind::tied_sum:
     case tensor::kind::norm_partial:

@@ -18,6 +18,11 @@ tl::unexpected<reason> bad(fmt::format_string<T...> text, T&&... values) {
   return refuse(reason::kind::malformed, fmt::format(text, std::forward<T>(values)...));
 }
 
+/// Running sums are between peers in different datacenters.
+bool are_apart(const stage_setup& s, std::uint32_t pipeline) {
+  return s.sites && s.sites->datacenters[pipeline] != s.sites->datacenters[s.name.pipeline];
+}
+
 /// The two lists of addresses meet in the stage itself: else its node and its peers would disagree
 /// on where it is.
 bool has_own_place(const stage_setup& s) {
@@ -45,6 +50,12 @@ expected<void> check_setup(const stage_setup& s, const work_order& part) {
   if (s.name.stage >= s.stages || s.name.pipeline >= s.pipelines)
     return bad("stage {} of pipeline {}: there are {} stages in {} pipelines", s.name.stage,
                s.name.pipeline, s.stages, s.pipelines);
+  if (s.sites && s.sites->datacenters.size() != s.pipelines)
+    return bad("the setup has {} datacenters of {} peers", s.sites->datacenters.size(),
+               s.pipelines);
+  if (s.share && (s.share->all < s.microbatches || s.share->first > s.share->all - s.microbatches))
+    return bad("micro-batches {} to {} of {}", s.share->first, s.share->first + s.microbatches,
+               s.share->all);
   if (!has_own_place(s)) return bad("the setup lacks the address of a neighbor or peer");
   if (s.microbatches == 0 || s.microbatches > max_microbatches || s.rows == 0)
     return bad("{} micro-batches of {} sequences", s.microbatches, s.rows);
@@ -85,6 +96,9 @@ bool comes_from_its_stage(const stage_setup& to, const tensor& t, address from) 
     case tensor::kind::partial:
     case tensor::kind::sum:
       return stage == me && !of_this_pipeline && from == to.peers[t.from.pipeline];
+    case tensor::kind::running:
+    case tensor::kind::running_sum:
+      return stage == me && are_apart(to, t.from.pipeline) && from == to.peers[t.from.pipeline];
     case tensor::kind::tied_partial:
       return of_this_pipeline && me == 0 && stage + 1 == to.stages && from == to.neighbours[stage];
     case tensor::kind::tied_sum:
@@ -97,7 +111,7 @@ bool comes_from_its_stage(const stage_setup& to, const tensor& t, address from) 
 bool is_asked_by_its_stage(const stage_setup& me, const tensor_request& r, address from) {
   const auto stage = r.from.stage, mine = me.name.stage;
   if (stage >= me.stages || r.from.pipeline >= me.pipelines) return false;
-  if (r.microbatches.size() > me.microbatches) return false;
+  if (r.microbatches.size() > (is_chunk(r.what) ? 1 : me.microbatches)) return false;
   const bool of_this_pipeline = r.from.pipeline == me.name.pipeline;
   const bool from_neighbour = of_this_pipeline && from == me.neighbours[stage];
   const bool of_both_ends = from_neighbour && stage != mine;
@@ -111,6 +125,9 @@ bool is_asked_by_its_stage(const stage_setup& me, const tensor_request& r, addre
     case tensor::kind::partial:
     case tensor::kind::sum:
       return stage == mine && !of_this_pipeline && from == me.peers[r.from.pipeline];
+    case tensor::kind::running:
+    case tensor::kind::running_sum:
+      return stage == mine && are_apart(me, r.from.pipeline) && from == me.peers[r.from.pipeline];
     case tensor::kind::tied_partial:
       return of_both_ends && stage == 0 && mine + 1 == me.stages;
     case tensor::kind::tied_sum:

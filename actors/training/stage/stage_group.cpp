@@ -12,6 +12,12 @@ namespace troupe::actors {
 void stage_state::request_group_id() {
   const bool alone = o_.setup.pipelines == 1 && o_.setup.devices.size() <= 1;
   if (alone || !executor_->may_join_group()) return report_ready();
+  // Gateways carry no collectives of devices.
+  if (o_.setup.sites) {
+    stage_report ready;
+    ready.fallback_reason = {reason::kind::infeasible, "its peers are in several datacenters"};
+    return report_ready(std::move(ready));
+  }
   phase_ = phase::communicator_id;
   submit({gpu::operations::make_communicator_id{me().pipeline, o_.setup.pipelines}});
 }

@@ -15,7 +15,7 @@ namespace {
 /// No other stage has the tensor.
 constexpr double never_s = 3600;
 
-/// The path of tensors between peers, which never leave the datacenter.
+/// The path of tensors that do not leave the datacenter.
 wan_path inside_datacenter() {
   wan_path p;
   p.pairs = 0;
@@ -76,6 +76,8 @@ wan_path stage_tensors::path_of(const gradient_all_reduce::outgoing& g) const {
   const auto& s = setup();
   if (g.what == tensor::kind::norm_partial) return s.forward;
   if (g.what == tensor::kind::norm_sum) return s.backward;
+  if (g.what == tensor::kind::running && s.sites) return s.sites->forward;
+  if (g.what == tensor::kind::running_sum && s.sites) return s.sites->backward;
   return g.to_stage == s.name.stage ? inside_datacenter() : s.tied;
 }
 
@@ -85,6 +87,7 @@ expected<void> stage_tensors::send(gradient_exchange::outgoing gradients) {
     t.what = g.what;
     t.to_pipeline = g.to_pipeline;
     t.to_stage = g.to_stage;
+    t.microbatch = g.chunk;
     t.bytes = g.bytes;
     t.path = path_of(g);
     if (auto ok = send(std::move(t), std::move(g.body)); !ok) return ok;
@@ -105,7 +108,7 @@ void stage_tensors::resend(const tensor_request& r) {
 double stage_tensors::request_after_s(tensor::kind k) const {
   const auto& costs = setup().costs;
   const bool one_microbatch = k == tensor::kind::activation || k == tensor::kind::gradient;
-  const bool between_peers = k == tensor::kind::partial || k == tensor::kind::sum;
+  const bool between_peers = k == tensor::kind::partial || k == tensor::kind::sum || is_chunk(k);
   const auto bytes = one_microbatch  ? costs.activation_bytes
                      : between_peers ? costs.gradient_bytes
                                      : costs.tied_bytes;
@@ -174,7 +177,8 @@ std::vector<tensor_request> stage_tensors::missing() const {
       break;
     case wait::sums:
       for (const auto& m : owner_.training->gradients().missing())
-        add(m.what, m.from_pipeline, m.from_stage, {});
+        add(m.what, m.from_pipeline, m.from_stage,
+            is_chunk(m.what) ? std::vector{m.chunk} : std::vector<std::uint32_t>{});
       break;
   }
   return result;

@@ -58,9 +58,9 @@ gradient_exchange::outgoing stage_training::add_gradients(stage_gradients g) {
 }
 
 double stage_training::gradient_scale() const {
-  TROUPE_INVARIANT(setup_->microbatches > 0 && setup_->pipelines > 0,
+  TROUPE_INVARIANT(setup_->all_microbatches() > 0,
                    "gradients are of a micro-batch of a pipeline at least");
-  return 1.0 / (static_cast<double>(setup_->microbatches) * setup_->pipelines);
+  return 1.0 / static_cast<double>(setup_->all_microbatches());
 }
 
 void stage_training::end_iteration(const gpu::operations::update::result& update,

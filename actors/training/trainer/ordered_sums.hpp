@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "actors/training/trainer/worker_reports.hpp"
 #include "messages/wire/stage.hpp"
@@ -25,10 +26,13 @@ class ordered_sums {
   }
 
   /// Only last stages have a loss, and the stages of pipeline 0 have each parameter once.
-  void add_to(iteration_record& record, std::uint32_t pipelines) const {
+  /// `divisors`: by pipeline, the number of all micro-batches over that of its own, so that a loss
+  /// counts by the samples that it is the mean of. (Of equal pipelines it is their number,
+  /// exactly.)
+  void add_to(iteration_record& record, const std::vector<double>& divisors) const {
     double squared_norm = 0;
     for (const auto& [name, p] : parts_) {
-      record.loss += p.loss / pipelines;
+      record.loss += p.loss / divisors[name.first];
       if (p.worker) worker_reports::add(record, *p.worker);
     }
     for (auto at = parts_.rbegin(); at != parts_.rend(); ++at)

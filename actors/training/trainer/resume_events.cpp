@@ -28,14 +28,14 @@ std::vector<std::string> changes_since(const gpu::layer_origin& then, const job_
   return sentences;
 }
 
-std::string smaller_than_asked(const pipeline_wish& wish, const planners::pipeline_shape& is) {
-  if (is.stages >= wish.stages && is.pipelines >= wish.data_parallel) return {};
-  const auto stages = std::max(wish.stages, 1U), pipelines = std::max(wish.data_parallel, 1U);
+std::string smaller_than_asked(const pipeline_wish& wish, std::uint32_t stages,
+                               std::uint32_t pipelines) {
+  if (stages >= wish.stages && pipelines >= wish.data_parallel) return {};
+  const auto wished = std::max(wish.stages, 1U), peers = std::max(wish.data_parallel, 1U);
   return fmt::format(
       "asked for {} stage{} in {} pipeline{}, and has {} in {}: the GPUs that it may have, or the "
       "places at which its layers can be cut, allow no more",
-      stages, stages == 1 ? "" : "s", pipelines, pipelines == 1 ? "" : "s", is.stages,
-      is.pipelines);
+      wished, wished == 1 ? "" : "s", peers, peers == 1 ? "" : "s", stages, pipelines);
 }
 
 }  // namespace troupe::actors

@@ -1,11 +1,11 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "gpu/model/layer_origin.hpp"
 #include "messages/domain/job.hpp"
-#include "planners/schedule/schedule.hpp"
 
 // Sentences for a job's events about things that its user may not expect.
 
@@ -15,6 +15,7 @@ namespace troupe::actors {
 std::vector<std::string> changes_since(const gpu::layer_origin& then, const job_spec& now);
 
 /// That a training has fewer stages or pipelines than it asks for; empty if it has not.
-std::string smaller_than_asked(const pipeline_wish& wish, const planners::pipeline_shape& is);
+std::string smaller_than_asked(const pipeline_wish& wish, std::uint32_t stages,
+                               std::uint32_t pipelines);
 
 }  // namespace troupe::actors

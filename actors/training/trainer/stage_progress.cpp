@@ -22,8 +22,8 @@ stage_costs stage_progress::means::mean() const {
 }
 
 void stage_progress::begin(const training_plan& plan, std::size_t kept) {
-  stages_each_ = plan.shape.stages;
-  pipelines_ = plan.shape.pipelines;
+  stages_each_ = plan.stages_each();
+  pipelines_ = plan.pipelines();
   kept_ = kept;
   stages_.resize(plan.stages.size());
   TROUPE_INVARIANT(stages_.size() == std::size_t{stages_each_} * pipelines_,

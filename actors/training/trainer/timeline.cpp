@@ -103,14 +103,25 @@ void trim_waiting(std::vector<transfer>& all) {
     all[i].task.begin_s = std::max(all[i].task.begin_s, all[i - 1].task.end_s);
 }
 
+/// The first pipeline of each DP-cell, or of each pipeline where none share the WAN, in order.
+std::vector<std::uint32_t> cells_of(const training_plan& plan) {
+  std::vector<std::uint32_t> cells;
+  for (std::size_t g = 0; g < plan.shapes.size(); ++g) {
+    const auto each = plan.schedules[g].shares_wan ? plan.shapes[g].pipelines_per_cell() : 1;
+    for (std::uint32_t p = 0; p < plan.shapes[g].pipelines; p += each)
+      cells.push_back(plan.first_of(g) + p);
+  }
+  return cells;
+}
+
 std::string about(const training_plan& plan, const job_spec& job, std::uint64_t iteration) {
   return fmt::format(
       R"("job":{},"schedule":{},"device":{},"unit":"{}","iteration":{},"stages":{},"pipelines":{},)"
       R"("microbatches":{})",
       json_string(job.name), json_string(plan.schedule_name),
       json_string(plan.stages.empty() ? "" : plan.stages.front().backend),
-      facts_of(job).has_model ? "s" : "slot", iteration, plan.shape.stages, plan.shape.pipelines,
-      plan.shape.microbatches);
+      facts_of(job).has_model ? "s" : "slot", iteration, plan.stages_each(), plan.pipelines(),
+      plan.shapes.front().microbatches);
 }
 
 }  // namespace
@@ -136,9 +147,9 @@ expected<void> timeline::write(const std::string& file, const cluster& c, const 
   if (!out) return refuse(reason::kind::invalid, unwritten_timeline(file));
   double zero_s = std::numeric_limits<double>::max();
   for (const auto& [who, r] : reports_) zero_s = std::min(zero_s, r.begin_s);
-  const auto cell_size = plan.schedule.shares_wan ? plan.shape.pipelines_per_cell() : 1;
+  const auto cells = cells_of(plan);
   const auto node_of_stage = [&](std::uint32_t pipeline, std::uint32_t stage) {
-    return node_of(plan.stages[pipeline * plan.shape.stages + stage].neighbours[stage]);
+    return node_of(plan.stages[pipeline * plan.stages_each() + stage].neighbours[stage]);
   };
   writer w{out};
   for (std::uint32_t d = 0; d < c.datacenters.size(); ++d) w.process(d, c.datacenters[d].name);
@@ -149,7 +160,7 @@ expected<void> timeline::write(const std::string& file, const cluster& c, const 
   for (const auto& [who, r] : reports_) {
     const auto [pipeline, stage] = who;
     const auto n = node_of_stage(pipeline, stage);
-    const auto device = plan.stages[pipeline * plan.shape.stages + stage].devices.front();
+    const auto device = plan.stages[pipeline * plan.stages_each() + stage].devices.front();
     const track gpu{c.nodes[n].datacenter, std::int64_t{n} * 1000 + device,
                     fmt::format("pipeline {} stage {} ({})", pipeline, stage, c.nodes[n].name),
                     fmt::format(R"("pipeline":{},"stage":{})", pipeline, stage)};
@@ -161,19 +172,21 @@ expected<void> timeline::write(const std::string& file, const cluster& c, const 
         continue;
       }
       const bool backward = t.what == index_of(task_kind::gradient_transfer);
-      if (backward ? stage + 1 >= plan.shape.stages : stage == 0) continue;  // there is no such hop
-      over_wan[{backward ? stage : stage - 1, backward, pipeline / cell_size}].push_back(
-          {t, pipeline});
+      if (backward ? stage + 1 >= plan.stages_each() : stage == 0)
+        continue;  // there is no such hop
+      const auto cell = std::ranges::upper_bound(cells, pipeline) - cells.begin() - 1;
+      over_wan[{backward ? stage : stage - 1, backward, static_cast<std::uint32_t>(cell)}]
+          .push_back({t, pipeline});
     }
   }
   // Hop h joins stages h and h + 1; its backward direction is a track of its own, since the two do
   // not share bandwidth.
   for (auto& [key, all] : over_wan) {
     trim_waiting(all);
-    const auto near = c.nodes[node_of_stage(0, key.hop)].datacenter;
-    const auto far = c.nodes[node_of_stage(0, key.hop + 1)].datacenter;
-    const auto first = key.cell * cell_size;
-    const auto last = std::min(first + cell_size, plan.shape.pipelines) - 1;
+    const auto first = cells[key.cell];
+    const auto last = (key.cell + 1 < cells.size() ? cells[key.cell + 1] : plan.pipelines()) - 1;
+    const auto near = c.nodes[node_of_stage(first, key.hop)].datacenter;
+    const auto far = c.nodes[node_of_stage(first, key.hop + 1)].datacenter;
     const track hop{
         links, (std::int64_t{key.hop} * 2 + key.backward) * 10'000 + key.cell,
         fmt::format("{} to {}, hop {}, {}", c.datacenters[key.backward ? far : near].name,

@@ -41,11 +41,16 @@ void trainer_state::prepare() {
   if (!made) return fail(part_report::state::failed, made.error().text, end_word::start_failed);
   plan_ = std::move(*made);
   if (uses_real_devices(plan_))
-    if (const auto sentence = smaller_than_asked(o_.order.spec.pipeline, plan_.shape);
+    if (const auto sentence =
+            smaller_than_asked(o_.order.spec.pipeline, plan_.stages_each(), plan_.pipelines());
         !sentence.empty())
       add_event(sentence);
-  TROUPE_INVARIANT(plan_.stages.size() == std::size_t{plan_.shape.stages} * plan_.shape.pipelines,
+  TROUPE_INVARIANT(plan_.stages.size() == std::size_t{plan_.stages_each()} * plan_.pipelines(),
                    "a training has a stage for each part of each pipeline");
+  for (std::uint32_t p = 0; p < plan_.pipelines(); ++p) {
+    const auto& s = plan_.stages[p * plan_.stages_each()];
+    loss_divisors_.push_back(static_cast<double>(s.all_microbatches()) / s.microbatches);
+  }
   stages_.begin(plan_, uses_real_devices(plan_) ? profile_iterations : 1);
   first_ = o_.order.iterations_done;
   if (uses_real_devices(plan_))
@@ -129,7 +134,7 @@ void trainer_state::send_setups() {
 
 /// One event for the training: the reason of one stage is that of the others.
 void trainer_state::report_fallbacks() {
-  for (std::uint32_t s = 0; s < plan_.shape.stages; ++s)
+  for (std::uint32_t s = 0; s < plan_.stages_each(); ++s)
     if (const auto* why = stages_.fallback_reason(s))
       return add_event(fmt::format("stage {}: falling back to host all-reduce: {}", s, why->text));
 }
@@ -177,8 +182,8 @@ void trainer_state::run(std::size_t i) {
 // only the one of the stage's next iteration counts as progress.
 void trainer_state::on(const inbound<stage_report>& m) {
   const auto& r = m.body;
-  if (ended_ || r.incarnation != o_.incarnation || r.name.pipeline >= plan_.shape.pipelines ||
-      r.name.stage >= plan_.shape.stages)
+  if (ended_ || r.incarnation != o_.incarnation || r.name.pipeline >= plan_.pipelines() ||
+      r.name.stage >= plan_.stages_each())
     return;
   const double at_s = now_s();
   watch_.on_report(at_s);
@@ -285,7 +290,7 @@ void trainer_state::add_report(std::size_t i, const stage_report& r) {
   }
   p.sums.add(r);
   if (++p.stages < stages_.size()) return;
-  p.sums.add_to(record, plan_.shape.pipelines);
+  p.sums.add_to(record, loss_divisors_);
   complete(record);
   pending_.erase(it);
 }

@@ -143,6 +143,7 @@ class trainer_state {
   timeline trace_;
   device_times times_;
 
+  std::vector<double> loss_divisors_;         // by pipeline: all micro-batches over its own
   std::map<std::uint64_t, pending> pending_;  // by iteration
   // Iterations: resumed after, completed by all, that stages may run to, in the newest checkpoint.
   std::uint64_t first_ = 0, done_ = 0, until_ = 0, saved_ = 0;

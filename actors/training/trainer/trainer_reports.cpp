@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "actors/training/trainer/trainer.hpp"
+#include "messages/base/folds.hpp"
 #include "messages/base/invariant.hpp"
 
 // The trainer's part about what it reports: to the controller, and to people as events.
@@ -29,9 +30,9 @@ void trainer_state::report() {
   r.job = o_.job;
   r.schedule = plan_.schedule_name;
   r.device = plan_.stages.empty() ? o_.backend : plan_.stages.front().backend;
-  r.stages = plan_.shape.stages;
-  r.pipelines = plan_.shape.pipelines;
-  r.microbatches = plan_.shape.microbatches;
+  r.stages = plan_.stages_each();
+  r.pipelines = plan_.pipelines();
+  r.microbatches = plan_.shapes.front().microbatches;
   r.tensor_parallel = std::max(1U, o_.order.spec.pipeline.tensor_parallel);
   r.tokens_per_s = tokens_per_s();
   r.wan_bytes = wan_bytes_;
@@ -47,7 +48,7 @@ void trainer_state::report() {
   std::vector<stage_costs> measured;
   if (uses_real_devices(plan_)) measured = stages_.medians();
   r.lower_bound_s = lower_bound_s(plan_, std::move(measured));
-  for (std::uint32_t s = 0; s < plan_.shape.stages && stages_.size() > 0; ++s) {
+  for (std::uint32_t s = 0; s < plan_.stages_each() && stages_.size() > 0; ++s) {
     r.max_in_flight.push_back(stages_.max_in_flight(s));
     r.measured.push_back(stages_.slowest(s));
     auto& m = r.measured.back();
@@ -69,8 +70,8 @@ void trainer_state::on(const inbound<training_report_ack>& m) {
 void trainer_state::report_resume() {
   auto sentence =
       fmt::format("resumed after iteration {} of {}, with {} stages in {} pipelines on {} GPUs",
-                  first_, total(), plan_.shape.stages, plan_.shape.pipelines,
-                  plan_.stages.size() * std::max(1U, o_.order.spec.pipeline.tensor_parallel));
+                  first_, total(), plan_.stages_each(), plan_.pipelines(),
+                  sum_of(plan_.stages, [](const auto& s) { return s.devices.size(); }));
   const auto earlier_s = o_.order.median_iteration_s;
   if (o_.order.reached > first_)
     sentence +=

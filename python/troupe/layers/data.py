@@ -53,12 +53,11 @@ class Batches:
     function of the sample's number alone, and draws no numbers from torch's generator. If the file's functions draw others,
     or its collate() draws any, no thread reads: the generators are seeded for each micro-batch."""
 
-    def __init__(self, program, *, seed, rows, microbatches, pipelines=1, pipeline=0, split="train", samples=None,
-                 generators=None):
+    def __init__(self, program, *, seed, rows, microbatches, share=None, split="train", samples=None, generators=None):
         self._program, self._seed, self._rows = program, seed, rows
         self._microbatches, self._split = microbatches, split
-        self._first = pipeline * microbatches
-        self._global_batch = pipelines * microbatches * rows
+        self._first, all_microbatches = share or (0, microbatches)
+        self._global_batch = all_microbatches * rows
         self._samples = samples or Samples(seed, self._global_batch)
         self._generators = generators or Generators(own=program.own_generators)
         self._draws = None if program.collate is None or not mentions_draws(program.collate) else True

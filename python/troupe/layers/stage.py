@@ -43,19 +43,21 @@ class Stage:
     """
 
     def __init__(self, program, first=0, count=None, *, seed=0, rows=1, microbatches=1, pipelines=1, pipeline=0,
-                 recompute="none", device="cpu", precision=None):
-        """Raises ProgramError for what cannot be run, LayerError for what a layer raises while it is built."""
+                 share=None, recompute="none", device="cpu", precision=None):
+        """share: (the number of this pipeline's first micro-batch, that of all pipelines' micro-batches), where pipelines
+        have unequal numbers. Raises ProgramError for what cannot be run, LayerError for what a layer raises while it is built."""
         if recompute not in _recomputes:
             raise ProgramError(f"recompute: found {recompute!r}, expected {', '.join(_recomputes)}")
         self._program, self._seed, self._device, self._recompute = program, seed, torch.device(device), recompute
-        self._batch = {"seed": seed, "rows": rows, "microbatches": microbatches, "pipelines": pipelines,
-                       "pipeline": pipeline}
-        self._samples = Samples(seed, rows * microbatches * pipelines)
+        self._first_microbatch, self._all_microbatches = share or (pipeline * microbatches, microbatches * pipelines)
+        self._batch = {"seed": seed, "rows": rows, "microbatches": microbatches,
+                       "share": (self._first_microbatch, self._all_microbatches)}
+        self._samples = Samples(seed, rows * self._all_microbatches)
         self._batches = {}
         precision = precision or program.precision
         self._autocast = autocast(precision, device)
         self._scale = LossScale(precision)
-        self._loss = Loss(program, self._autocast, microbatches * pipelines)
+        self._loss = Loss(program, self._autocast, self._all_microbatches)
         model = program.layers(seed)
         count = len(model) - first if count is None else count
         self._model_tied, self._count = model.tied, len(model)
@@ -188,7 +190,7 @@ class Stage:
     @property
     def scale(self):
         """The factor that makes the sum of all gradients that of the loss' mean, with fp16's scale of the loss."""
-        count = 1 if self._program.has_weights else self._batch["microbatches"] * self._batch["pipelines"]
+        count = 1 if self._program.has_weights else self._all_microbatches
         return 1.0 / count / self._scale.value
 
     def copy(self, iteration):
@@ -272,7 +274,7 @@ class Stage:
         return root
 
     def _key(self, iteration, microbatch):
-        return self._seed, iteration, self._batch["pipeline"] * self._batch["microbatches"] + microbatch
+        return self._seed, iteration, self._first_microbatch + microbatch
 
     def _pass(self, iteration, microbatch):
         pass_ = self._kept.get(microbatch)

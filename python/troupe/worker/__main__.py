@@ -322,7 +322,7 @@ def make_stages(setup):
     program = Program(setup["file"], setup["arguments"], setup["sha256"] or None)
     return [Stage(program, m["first_layer"], m["layers"], seed=m["seed"], rows=m["rows"],
                   microbatches=m["microbatches"], pipelines=m["pipelines"], pipeline=m["pipeline"],
-                  recompute=m["recompute"], device=setup["device"])
+                  share=m.get("share"), recompute=m["recompute"], device=setup["device"])
             for m in setup["members"]]
 
 

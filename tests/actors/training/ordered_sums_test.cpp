@@ -30,7 +30,7 @@ TEST_CASE("a record has the same losses, norms and values whatever the order of 
   for (int round = 0; round < 50; ++round) {
     ordered_sums sums;
     for (const auto& report : reports) sums.add(report);
-    sums.add_to(made.emplace_back(), pipelines);
+    sums.add_to(made.emplace_back(), std::vector<double>(pipelines, pipelines));
     for (std::size_t i = reports.size(); i > 1; --i) std::swap(reports[i - 1], reports[r.below(i)]);
   }
   REQUIRE(made.front().program);
@@ -50,7 +50,7 @@ TEST_CASE("a record's loss is the mean of the pipelines', its norm that of pipel
       sums.add(report);
     }
   iteration_record record;
-  sums.add_to(record, 2);
+  sums.add_to(record, {2, 2});
   CHECK(record.loss == 2);
   CHECK(record.gradient_norm == 4);
 }

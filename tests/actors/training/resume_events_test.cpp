@@ -43,13 +43,6 @@ pipeline_wish wish_of(std::uint32_t stages, std::uint32_t pipelines) {
   return wish;
 }
 
-planners::pipeline_shape shape_of(std::uint32_t stages, std::uint32_t pipelines) {
-  planners::pipeline_shape shape;
-  shape.stages = stages;
-  shape.pipelines = pipelines;
-  return shape;
-}
-
 }  // namespace
 
 TEST_CASE(
@@ -105,12 +98,12 @@ TEST_CASE("what a job has otherwise than its checkpoint is said, one sentence ea
 }
 
 TEST_CASE("a training that has fewer stages or pipelines than it asks for says so") {
-  CHECK(smaller_than_asked(wish_of(2, 1), shape_of(2, 1)).empty());
-  CHECK(smaller_than_asked(wish_of(0, 0), shape_of(1, 1)).empty());
-  CHECK(smaller_than_asked(wish_of(2, 0), shape_of(3, 4)).empty());
-  CHECK(smaller_than_asked(wish_of(2, 0), shape_of(1, 1))
+  CHECK(smaller_than_asked(wish_of(2, 1), 2, 1).empty());
+  CHECK(smaller_than_asked(wish_of(0, 0), 1, 1).empty());
+  CHECK(smaller_than_asked(wish_of(2, 0), 3, 4).empty());
+  CHECK(smaller_than_asked(wish_of(2, 0), 1, 1)
             .find("asked for 2 stages in 1 pipeline, and has 1 in 1: ") == 0);
-  CHECK(smaller_than_asked(wish_of(2, 2), shape_of(2, 1))
+  CHECK(smaller_than_asked(wish_of(2, 2), 2, 1)
             .find("asked for 2 stages in 2 pipelines, and has 2 in 1: ") == 0);
 }
 

@@ -172,8 +172,12 @@ struct all_stages {
     s.stages = stages, s.pipelines = pipelines, s.microbatches = 2;
     for (std::uint32_t k = 0; k < stages; ++k) s.neighbours.push_back(node_of(pipeline, k));
     for (std::uint32_t p = 0; p < pipelines; ++p) s.peers.push_back(node_of(p, stage));
+    auto& sites = s.sites.emplace();
+    for (std::uint32_t p = 0; p < pipelines; ++p) sites.datacenters.push_back(site_of(p));
     return s;
   }
+  /// The first pipeline is alone in its datacenter.
+  static std::uint32_t site_of(std::uint32_t pipeline) { return pipeline == 0 ? 0 : 1; }
   /// Whether a stage sends such tensors to another.
   bool sends(tensor::kind what, std::uint32_t from_p, std::uint32_t from, std::uint32_t to_p,
              std::uint32_t to) const {
@@ -188,6 +192,9 @@ struct all_stages {
       case tensor::kind::partial:
       case tensor::kind::sum:
         return !same && from == to;
+      case tensor::kind::running:
+      case tensor::kind::running_sum:
+        return !same && from == to && site_of(from_p) != site_of(to_p);
       case tensor::kind::tied_partial:
         return same && from + 1 == stages && to == 0;
       case tensor::kind::tied_sum:
@@ -208,9 +215,9 @@ TEST_CASE(
       for (std::uint32_t p = 0; p < pipelines; ++p)
         for (std::uint32_t s = 0; s < stages; ++s) {
           const auto me = all.setup_of(p, s);
-          for (const auto what :
-               {kind::activation, kind::gradient, kind::partial, kind::sum, kind::tied_partial,
-                kind::tied_sum, kind::norm_partial, kind::norm_sum})
+          for (const auto what : {kind::activation, kind::gradient, kind::partial, kind::sum,
+                                  kind::tied_partial, kind::tied_sum, kind::norm_partial,
+                                  kind::norm_sum, kind::running, kind::running_sum})
             for (std::uint32_t q = 0; q <= pipelines; ++q)
               for (std::uint32_t k = 0; k <= stages; ++k) {
                 const bool there = q < pipelines && k < stages;
@@ -223,7 +230,7 @@ TEST_CASE(
                 CHECK(is_asked_by_its_stage(me, asking(what, q, k), node) == from_me);
                 CHECK_FALSE(is_asked_by_its_stage(me, asking(what, q, k), node + 1));
                 auto some = asking(what, q, k);
-                some.microbatches.assign(me.microbatches, 0);
+                some.microbatches.assign(is_chunk(what) ? 1 : me.microbatches, 0);
                 CHECK(is_asked_by_its_stage(me, some, node) == from_me);
                 some.microbatches.push_back(0);
                 CHECK_FALSE(is_asked_by_its_stage(me, some, node));

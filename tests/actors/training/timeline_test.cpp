@@ -21,11 +21,11 @@ namespace {
 training_plan three_pipelines(bool shares_wan) {
   const auto c = harness::small_cluster();
   training_plan plan;
-  plan.shape.stages = 2;
-  plan.shape.pipelines = 3;
-  plan.shape.microbatches = 4;
-  plan.shape.cell = 2;
-  plan.schedule.shares_wan = shares_wan;
+  plan.shapes[0].stages = 2;
+  plan.shapes[0].pipelines = 3;
+  plan.shapes[0].microbatches = 4;
+  plan.shapes[0].cell = 2;
+  plan.schedules[0].shares_wan = shares_wan;
   plan.schedule_name = "atlas";
   for (std::uint32_t p = 0; p < 3; ++p)
     for (std::uint32_t s = 0; s < 2; ++s) {
@@ -190,7 +190,7 @@ TEST_CASE(
 TEST_CASE("every hop has its own tracks") {
   const auto c = harness::small_cluster();
   training_plan plan;
-  plan.shape.stages = 3;
+  plan.shapes[0].stages = 3;
   for (std::uint32_t s = 0; s < 3; ++s) {
     stage_setup x;
     x.devices = {0};

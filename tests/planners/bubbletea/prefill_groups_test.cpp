@@ -41,9 +41,8 @@ struct laid_out {
     c.datacenters = {{"a", ""}, {"b", ""}};
     layout.stages = stages;
     layout.pipelines = pipelines;
-    layout.datacenters = {0, 1};
-    layout.stages_of_datacenter = {stages - stages / 2, stages / 2};
-    layout.parts.resize(stages);
+    layout.parts.emplace_back(stages);
+    layout.group_of.assign(pipelines, 0);
     for (std::uint32_t p = 0; p < pipelines; ++p)
       for (std::uint32_t s = 0; s < stages; ++s) {
         node n;
@@ -51,7 +50,7 @@ struct laid_out {
         n.datacenter = s < stages - stages / 2 ? 0 : 1;
         n.gpus = 1;
         n.intra = n.inter = {"lan", 80, 5};  // 10 GB/s
-        layout.places.push_back({static_cast<node_index>(c.nodes.size()), {0}});
+        layout.places.push_back({static_cast<node_index>(c.nodes.size()), {0}, n.datacenter});
         c.nodes.push_back(n);
       }
   }
@@ -201,7 +200,7 @@ TEST_CASE("prefill pipelines that cannot be formed are refused with the reason")
   CHECK(small.error().text ==
         "32 of 32 layers on a GPU need 14.50 GB (weights 13.96, cache of 4096 tokens 0.54, hidden "
         "vectors 0.01); guests have 10.00 GB");
-  x.layout.parts[1].tensor_parallel = 4;
+  x.layout.parts[0][1].tensor_parallel = 4;
   const auto shared = prefill_groups(x.c, x.layout, layer, {1u, 40e9, 4096, 512});
   REQUIRE_FALSE(shared);
   CHECK(shared.error().text.find("4 GPUs share a stage") != std::string::npos);

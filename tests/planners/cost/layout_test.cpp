@@ -78,13 +78,13 @@ TEST_CASE("the paper's twelve GPUs hold two pipelines of six stages, two stages 
   const auto c = with_datacenters({{4, 1}, {4, 1}, {4, 1}});
   const auto l = laid_out(c, all_of(c), layered(6), 6, 2);
   REQUIRE(l);
-  CHECK(l->stages_of_datacenter == std::vector<std::uint32_t>{2, 2, 2});
-  CHECK(l->datacenters == std::vector<std::uint32_t>{0, 1, 2});
-  CHECK(l->at(0, 0) == device_place{0, {0}});
-  CHECK(l->at(1, 0) == device_place{2, {0}});
-  CHECK(l->at(1, 5) == device_place{11, {0}});
+  CHECK(l->stages_of_datacenter(0) == std::vector<std::uint32_t>{2, 2, 2});
+  CHECK(l->stages_of_datacenter(1) == std::vector<std::uint32_t>{2, 2, 2});
+  CHECK(l->at(0, 0) == device_place{0, {0}, 0});
+  CHECK(l->at(1, 0) == device_place{2, {0}, 0});
+  CHECK(l->at(1, 5) == device_place{11, {0}, 2});
   for (std::uint32_t s = 0; s < 6; ++s)
-    CHECK((l->parts[s].first == 2 * s && l->parts[s].count == 2));
+    CHECK((l->parts[0][s].first == 2 * s && l->parts[0][s].count == 2));
 }
 
 TEST_CASE("every GPU is used once, and all peers of a stage are in its datacenter") {
@@ -109,10 +109,11 @@ TEST_CASE("every GPU is used once, and all peers of a stage are in its datacente
     CHECK(used.size() == stages * pipelines);
     for (std::uint32_t s = 0; s < stages; ++s)
       for (std::uint32_t p = 0; p < pipelines; ++p)
-        CHECK(c.nodes[l->at(p, s).node].datacenter == l->datacenter_of(s));
-    CHECK(std::accumulate(l->stages_of_datacenter.begin(), l->stages_of_datacenter.end(), 0u) ==
-          stages);
-    CHECK(l->parts == split_model(layered(9), stages));
+        CHECK(c.nodes[l->at(p, s).node].datacenter == l->datacenter_of(p, s));
+    const auto numbers = l->stages_of_datacenter(0);
+    CHECK(std::accumulate(numbers.begin(), numbers.end(), 0u) == stages);
+    for (std::uint32_t s = 0; s < stages; ++s) CHECK(l->runs_of(s).size() == 1);
+    CHECK(l->parts[0] == split_model(layered(9), stages));
   }
   CHECK(laid > 200);
 }
@@ -123,10 +124,10 @@ TEST_CASE("GPUs that share a stage are on one node, and a node's remaining GPUs 
   job.pipeline.tensor_parallel = 2;
   const auto l = laid_out(c, all_of(c), job, 2, 2);
   REQUIRE(l);
-  CHECK(l->at(0, 0) == device_place{0, {0, 1}});
-  CHECK(l->at(0, 1) == device_place{0, {2, 3}});
-  CHECK(l->at(1, 1) == device_place{1, {2, 3}});
-  CHECK(l->parts == split_model(job, 2));
+  CHECK(l->at(0, 0) == device_place{0, {0, 1}, 0});
+  CHECK(l->at(0, 1) == device_place{0, {2, 3}, 0});
+  CHECK(l->at(1, 1) == device_place{1, {2, 3}, 0});
+  CHECK(l->parts[0] == split_model(job, 2));
 }
 
 TEST_CASE(
@@ -137,10 +138,11 @@ TEST_CASE(
   auto job = layered(6);
   auto l = laid_out(c, parts, job, 6, 1);
   REQUIRE(l);
-  CHECK(l->datacenters == std::vector<std::uint32_t>{1, 0});
-  CHECK(l->stages_of_datacenter == std::vector<std::uint32_t>{4, 2});
+  CHECK(l->datacenter_of(0, 0) == 1);
+  CHECK(l->datacenter_of(0, 5) == 0);
+  CHECK(l->stages_of_datacenter(0) == std::vector<std::uint32_t>{4, 2});
   job.pipeline.stages_per_datacenter = 3;
-  CHECK(laid_out(c, parts, job, 6, 1)->stages_of_datacenter == std::vector<std::uint32_t>{3, 3});
+  CHECK(laid_out(c, parts, job, 6, 1)->stages_of_datacenter(0) == std::vector<std::uint32_t>{3, 3});
 }
 
 TEST_CASE(
@@ -167,7 +169,7 @@ TEST_CASE(
   CHECK_FALSE(refused(none, {{0, 1}}).empty());
   job_spec study;
   study.slots = slot_costs{};
-  CHECK(laid_out(c, all_of(c), study, 4, 2)->parts == std::vector<stage_part>(4));
+  CHECK(laid_out(c, all_of(c), study, 4, 2)->parts[0] == std::vector<stage_part>(4));
 }
 
 TEST_CASE(

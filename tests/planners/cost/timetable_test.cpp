@@ -76,7 +76,7 @@ timed_case gpt_a(const char* schedule) {
   REQUIRE(placed);
   const auto timed = time_plan(*c, *job, placed->how, placed->where);
   REQUIRE(timed);
-  const auto made = schedule_pipeline(timed->shape, schedule);
+  const auto made = schedule_pipeline(timed->shapes[0], schedule);
   REQUIRE(made);
   REQUIRE_FALSE(timed->times.routes.empty());
   return {*made, timed->times};

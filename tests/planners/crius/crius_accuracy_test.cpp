@@ -43,7 +43,7 @@ double played_s(const cluster& c, const job_spec& job, const plan& how, const al
                 random_source& random) {
   const auto timed = time_plan(c, job, how, where);
   REQUIRE(timed);
-  const auto order = schedule_pipeline(timed->shape, schedule_name(job));
+  const auto order = schedule_pipeline(timed->shapes[0], schedule_name(job));
   REQUIRE(order);
   double sum = 0;
   for (int i = 0; i < 10; ++i)

@@ -260,8 +260,8 @@ TEST_CASE("a training that keeps all activations fits with as many in flight as 
   job.train->schedule.clear();
   const auto timed = time_plan(c, job, how, allocation{{0, 1}, {1, 1}});
   REQUIRE(timed);
-  CHECK(timed->shape.max_in_flight == 2);
-  const auto made = schedule_pipeline(timed->shape, "best");
+  CHECK(timed->shapes[0].max_in_flight == 2);
+  const auto made = schedule_pipeline(timed->shapes[0], "best");
   REQUIRE(made);
   CHECK(made->max_in_flight <= 2);
 }

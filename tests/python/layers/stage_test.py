@@ -100,6 +100,32 @@ class EqualBits(unittest.TestCase):
         self.assertEqual(one[0][0], alone[0])
         self.assertLess(abs(one[0][2] - alone[2]) / alone[2], 1e-5)
 
+    def test_pipelines_of_unequal_shares_are_one_pipeline_of_all_micro_batches(self):
+        # A pipeline of three and one of one: ((m0 + m1) + m2) + m3 are the additions of one pipeline of four. (Those of a tied
+        # parameter are not: each pipeline adds its two gradients before.)
+        def parameters(weights):  # a pipeline's buffers are its own
+            return {name: t for name, t in weights.items() if "running" not in name and "num_batches" not in name}
+
+        def apart(program, cuts):
+            pipelines = [Pipeline(program, cuts, microbatches=m, pipelines=2, pipeline=p, share=(first, 4))
+                         for p, (first, m) in enumerate(((0, 3), (3, 1)))]
+            losses = []
+            for n in range(3):
+                losses.append(sum(sum(p.passes(n)) for p in pipelines) / 4)
+                Pipeline.exchange(pipelines)
+                for p in pipelines:
+                    p.update()
+            return losses, pipelines[0].weights(), pipelines[1].weights()
+
+        untied = Program(image)
+        for cuts in ((), (2,)):
+            losses, first, second = apart(untied, cuts)
+            alone = trained(untied, iterations=3)
+            self.assertEqual(unequal((losses, parameters(first)), (alone[0], parameters(alone[1]))), "")
+            self.assertEqual(unequal(parameters(first), parameters(second)), "")
+        tied = Program(gpt, small_gpt)
+        self.assertEqual(apart(tied, ())[0][0], trained(tied, iterations=1)[0][0])
+
     def test_gradients_of_another_device_are_exchanged_by_the_host(self):
         program = Program(gpt, small_gpt)
         expected = trained(program, 2, iterations=3)

@@ -125,7 +125,7 @@ TEST_CASE("every stage of every pipeline is set up with its neighbours, its peer
 TEST_CASE("a hop has its datacenters' link, and the WAN's rate is that of all hops both ways") {
   const auto c = three_sites();
   const auto p = plan_of(c, pipelines());
-  REQUIRE(p.hops.size() == 2);
+  REQUIRE(p.hops.size() == 3);  // none after the last stage
   for (std::uint32_t h = 0; h < 2; ++h) {
     CHECK(p.hops[h].gbps == planners::link_between(c, h, h + 1, 0).gbps);
     CHECK(p.hops[h].latency_us == planners::link_between(c, h, h + 1, 0).latency_us);
@@ -179,8 +179,8 @@ TEST_CASE("a schedule that shares the WAN gives every cell its pairs, one tensor
   job.train.emplace();
   job.train->schedule = "atlas";
   const auto p = plan_of(c, job);
-  REQUIRE(p.schedule.shares_wan);
-  const auto cell = p.shape.pipelines_per_cell();
+  REQUIRE(p.schedules[0].shares_wan);
+  const auto cell = p.shapes[0].pipelines_per_cell();
   REQUIRE(cell < 5);
   for (const auto& x : p.stages) {
     const auto first = x.name.pipeline / cell * cell;
