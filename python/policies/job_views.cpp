@@ -47,13 +47,27 @@ void define_stage(py::module_& m) {
       .def_property_readonly("count", get(&plan_stage::count))
       .def_property_readonly("tensor_parallel", get(&plan_stage::tensor_parallel))
       .def_property_readonly("gpu", get(&plan_stage::gpu))
-      .def_property_readonly("bytes_per_gpu", get(&plan_stage::bytes_per_gpu));
+      .def_property_readonly("bytes_per_gpu", get(&plan_stage::bytes_per_gpu))
+      .def_property_readonly("datacenter", get(&plan_stage::datacenter))
+      .def_property_readonly("held", get(&plan_stage::held));
   py::class_<views<plan_stage>> stages(m, "Stages");
   as_sequence(stages);
 }
 
+void define_group(py::module_& m) {
+  py::class_<view<pipeline_group>>(m, "Group")
+      .def_property_readonly("pipelines", get(&pipeline_group::pipelines))
+      .def_property_readonly("microbatches", get(&pipeline_group::microbatches))
+      .def_property_readonly("stages", [](const view<pipeline_group>& g) {
+        return views<plan_stage>{g.of, &g->stages};
+      });
+  py::class_<views<pipeline_group>> groups(m, "Groups");
+  as_sequence(groups);
+}
+
 void define_plan(py::module_& m) {
   define_stage(m);
+  define_group(m);
   py::class_<view<plan>>(m, "Plan")
       .def_property_readonly("gpus", [](const view<plan>& p) { return p->gpus(); })
       .def_property_readonly("data_parallel", get(&plan::data_parallel))
@@ -69,6 +83,11 @@ void define_plan(py::module_& m) {
       .def_property_readonly("stages",
                              [](const view<plan>& p) {
                                return views<plan_stage>{p.of, &p->stages};
+                             })
+      .def_property_readonly("groups",
+                             [](const view<plan>& p) -> std::optional<views<pipeline_group>> {
+                               if (!p->groups) return {};
+                               return views<pipeline_group>{p.of, &*p->groups};
                              })
       .def("__repr__",
            [](const view<plan>& p) { return "<Plan on " + std::to_string(p->gpus()) + " GPUs>"; });
