@@ -20,10 +20,19 @@ tensor_routes::tensor_routes(const cluster& c, const job_spec& job, const pipeli
     : c_{c}, job_{job}, layout_{layout}, pipelines_{pipelines}, costs_{costs} {
   links_ = static_cast<std::uint32_t>(layout.places.size());
   std::map<node_index, std::uint32_t> cards;
+  std::vector<node_index> unlike;  // one node of each kind of card
+  std::map<node_index, std::uint32_t> kinds;
   for (const auto& p : layout.places) {
     const auto [at, fresh] = cards.try_emplace(p.node, links_);
-    if (fresh) ++links_;
+    if (fresh) {
+      ++links_;
+      const auto same = std::ranges::find_if(
+          unlike, [&](node_index n) { return c.nodes[n].inter == c.nodes[p.node].inter; });
+      kinds[p.node] = static_cast<std::uint32_t>(same - unlike.begin());
+      if (same == unlike.end()) unlike.push_back(p.node);
+    }
     cards_.push_back(at->second);
+    card_kinds_.push_back(kinds[p.node]);
   }
 }
 
@@ -101,9 +110,24 @@ std::vector<peer_route> tensor_routes::peers(std::uint32_t p, std::uint32_t s,
   // Each of a program's GPUs that share the stage sums its own part, over the node's one card.
   const double rings = divides_words(job_) ? layout_.parts_of(p)[s].tensor_parallel : 1;
   std::vector<peer_route> all;
+  // A route to a node with an equal card is the same: with rates by size, each costs some
+  // logarithms, and there are peers x peers of them.
+  std::map<std::uint32_t, lan_route> known;
+  const bool in_domain = c_.nodes[place(p, s).node].nvlink_domain.has_value();
+  const auto new_route = [&](std::uint32_t peer, bool leaves) {
+    return route(p, s, peer, s, leaves ? rings * chunk : chunk);
+  };
   const auto route_to = [&](std::uint32_t peer) -> peer_route& {
     const bool leaves = place(peer, s).node != place(p, s).node;
-    const auto w = route(p, s, peer, s, leaves ? rings * chunk : chunk);
+    lan_route w;
+    if (leaves && !in_domain) {
+      const auto kind = card_kinds_[std::size_t{peer} * layout_.stages + s];
+      const auto [same, fresh] = known.try_emplace(kind);
+      if (fresh) same->second = new_route(peer, true);
+      w = same->second;
+    } else {
+      w = new_route(peer, leaves);
+    }
     const auto at = std::ranges::find(all, w, &peer_route::route);
     return at != all.end() ? *at : all.emplace_back(peer_route{w, {}, 0});
   };

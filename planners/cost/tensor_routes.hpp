@@ -53,7 +53,8 @@ class tensor_routes {
   const pipeline_layout& layout_;
   const std::uint32_t pipelines_;
   const std::vector<stage_costs>& costs_;
-  std::vector<std::uint32_t> cards_;  // by `costs`: each stage's node's link to others
+  // By `costs`: each stage's node's link to others, and which of these have equal rates.
+  std::vector<std::uint32_t> cards_, card_kinds_;
   std::uint32_t links_ = 0;
 };
 
