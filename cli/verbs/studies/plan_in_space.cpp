@@ -55,15 +55,16 @@ void simulate(const cluster& c, const planners::cost_model_times& times, space_a
     placed->how.cost_per_hour = e->cost_per_hour;
     all.emplace_back(std::move(*placed), std::move(*e));
   }
-  const auto& problem = times.problem();
-  std::ranges::stable_sort(all, {}, [&](const auto& x) {
-    const auto& e = x.second;
-    return planners::score_of(problem, {e.iteration_s, e.iteration_s * e.cost_per_hour / 3600},
-                              x.first.how.gpus());
-  });
-  for (auto& [placed, e] : all) {
-    a.plans.push_back(std::move(placed));
-    a.estimates.push_back(std::move(e));
+  std::vector<std::pair<double, std::size_t>> order;  // equal scores in the order of the search
+  for (const auto& [placed, e] : all)
+    order.emplace_back(
+        planners::score_of(times.problem(), {e.iteration_s, e.iteration_s * e.cost_per_hour / 3600},
+                           placed.how.gpus()),
+        order.size());
+  std::ranges::sort(order);
+  for (const auto& [score, i] : order) {
+    a.plans.push_back(std::move(all[i].first));
+    a.estimates.push_back(std::move(all[i].second));
   }
 }
 
