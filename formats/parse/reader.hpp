@@ -102,6 +102,8 @@ class map_reader {
   map_reader(findings& found, const value& v, std::string place);
 
   const value* find(std::string_view key, need n = need::optional);
+  /// A key that may be there and is not used, whatever its value.
+  void skip(std::string_view key) { known_.emplace_back(key); }
   bool read(std::string_view key, std::string& out, need n = need::optional);
   bool read(std::string_view key, double& out, range r, need n = need::optional);
   bool read(std::string_view key, bool& out);

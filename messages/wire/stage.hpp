@@ -131,7 +131,7 @@ struct batch_share {
   TROUPE_FIELDS(batch_share, first, all);
 };
 
-/// Of a stage whose peers are in several datacenters: where they are, and how their running sums
+/// Where the peers of a stage are, if in several datacenters, and how their running sums
 /// cross the WAN. Consecutive pipelines in one datacenter sum their gradients there; the sum of a
 /// chunk then goes on to the next of these runs of pipelines, and the last one's comes back.
 struct peer_sites {

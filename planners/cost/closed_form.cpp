@@ -159,20 +159,6 @@ double steps_of_group_s(const timed_plan& t, const group_part& g, double v, doub
 
 }  // namespace
 
-std::vector<group_part> parts_of_groups(const timed_plan& t) {
-  std::vector<group_part> out;
-  std::size_t begin = 0;
-  for (std::size_t g = 0; g < t.shapes.size(); ++g) {
-    const auto& shape = t.shapes[g];
-    const auto all = std::size_t{shape.pipelines} * shape.stages;
-    // Of many equal pipelines only the first ones may be timed.
-    const auto end = std::min(begin + all, t.times.stages.size());
-    out.push_back({shape, begin, end, g * shape.stages});
-    begin = end;
-  }
-  return out;
-}
-
 // The iteration of 1F1B without a schedule (docs/planners/plan_search.md, "Lower bounds for known
 // stages"). Simulating a schedule costs O(tasks * log(tasks)), too much for the thousands of plans
 // that a search evaluates; this is O(pipelines * stages). The usual formula, one pass plus (m - 1)

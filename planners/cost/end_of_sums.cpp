@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "planners/cost/closed_form.hpp"
 #include "planners/cost/overlap.hpp"
 #include "planners/cost/tensor_routes.hpp"
 

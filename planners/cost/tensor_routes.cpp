@@ -164,7 +164,7 @@ double tensor_routes::between_s(std::uint32_t s, const std::vector<std::uint32_t
                                     job_.pipeline.connections);
       const double chunk_s =
           bytes / wan.bytes_s(bytes, std::min(layout_.flows(a, s), layout_.flows(b, s)));
-      // Of the sender that has the largest number of chunks.
+      // The sender with the largest number of chunks counts.
       const auto senders = size_of(back ? i + 1 : i);
       const auto each = (chunks + senders - 1) / senders;
       all_s += wan.latency_us * 1e-6 + costs(a, s).handling_s + chunk_s;

@@ -291,8 +291,8 @@ class execution {
   void send(const lan_route& route, lan_transfer t, std::uint32_t to) {
     t.latency_s = route.latency_s;
     t.begin = now_;
-    const auto wakes_s = links_.start(route, now_, {t.from, to}, transfers_.size(),
-                                      t.pipelines ? t.pipelines->size() : 1);
+    const auto wakes_s = links_.start(route.link, route.link_s(), route.share, now_, {t.from, to},
+                                      transfers_.size(), t.pipelines ? t.pipelines->size() : 1);
     transfers_.push_back(t);
     if (wakes_s) happen(*wakes_s, kind::link, route.link);
   }

@@ -10,7 +10,6 @@
 
 #include "messages/base/flow_share.hpp"
 #include "messages/base/time.hpp"
-#include "planners/schedule/evaluate_schedule.hpp"
 
 namespace troupe::planners {
 
@@ -24,13 +23,13 @@ class shared_links {
 
   explicit shared_links(std::uint32_t number) : links_(number) {}
 
-  /// `count`: equal transfers to as many destinations, which end together. Returns when to wake the
-  /// route's link; none: it is woken by then.
-  std::optional<double> start(const lan_route& route, double now_s, flow who, std::size_t transfer,
-                              std::size_t count) {
-    auto& x = links_[route.link];
-    x.share.start(std::llround(now_s * 1e9), who, std::round(route.link_s() * 1e9), transfer, count,
-                  route.share);
+  /// A transfer of `link_s` of a link's time, with at most `share` of it. `count`: equal transfers
+  /// to as many destinations, which end together. Returns when to wake the link; none: it is woken
+  /// by then.
+  std::optional<double> start(std::uint32_t which, double link_s, double share, double now_s,
+                              flow who, std::size_t transfer, std::size_t count) {
+    auto& x = links_[which];
+    x.share.start(std::llround(now_s * 1e9), who, std::round(link_s * 1e9), transfer, count, share);
     return next(x);
   }
 

@@ -111,3 +111,46 @@ TEST_CASE("an only stage that GPUs share is estimated with and without memory ke
   CHECK(estimate_of(cut, shared)["iteration_s"] ==
         estimate_of(cut + "precision: mixed\n", shared)["iteration_s"]);
 }
+
+TEST_CASE("estimate times groups of pipelines from a file, and shows each with its stages") {
+  const scratch dir;
+  const std::string job = dir / "job.yaml", cluster = dir / "cluster.yaml",
+                    groups = dir / "groups.json";
+  std::ofstream{job} << "name: p\nmodel: gpt2-124m\nglobal_batch: 10\niterations: 1\n"
+                     << "train: {data: none, schedule: megatron}\n";
+  std::ofstream{cluster} << "name: two\ndatacenters:\n"
+                         << "  - name: west\n    nodes: [{name: w, gpu: A100-40GB, gpus: 2}]\n"
+                         << "  - name: north\n    nodes: [{name: n, gpu: A40, gpus: 4}]\n"
+                         << "wan: [{between: [west, north], rtt_ms: 20, node_gbps: 2}]\n";
+  const auto stages = [](const std::string& gpu, const std::string& place) {
+    const auto one = R"({"gpu": ")" + gpu + R"(", "pieces": 12, "datacenter": ")" + place + R"("})";
+    return "[" + one + ", " + one + "]";
+  };
+  std::ofstream{groups} << R"({"rows_per_microbatch": 2, "groups": [)"
+                        << R"({"pipelines": 1, "microbatches": 3, "stages": )"
+                        << stages("A100-40GB", "west")
+                        << R"(}, {"pipelines": 2, "microbatches": 1, "stages": )"
+                        << stages("A40", "north") << "}]}";
+  const std::vector<std::string> arguments{"estimate", job,        "--cluster",
+                                           cluster,    "--groups", groups};
+  auto with_json = arguments;
+  with_json.emplace_back("--json");
+  const auto r = troupe::test::troupe(with_json);
+  INFO(r.out << r.err);
+  REQUIRE_FALSE(r.out.empty());
+  const auto d = r.document();
+  CHECK(d["data_parallel"] == 3);
+  REQUIRE(d["groups"].size() == 2);
+  CHECK(d["groups"][1]["pipelines"] == 2);
+  CHECK(d["groups"][1]["stages"][0]["gpu"] == "A40");
+  CHECK(d["groups"][1]["stages"][1]["datacenter"] == "north");
+  CHECK(d["groups"][1]["stages"][1]["nodes"].size() == 2);
+  CHECK(d["stages"] == d["groups"][0]["stages"]);
+  CHECK(d["iteration_s"].get<double>() > 2 * 0.010);
+  const auto shown = troupe::test::troupe(arguments);
+  CHECK(shown.out.find("2 pipelines, 1 micro-batch each") != std::string::npos);
+  CHECK(shown.out.find("north") != std::string::npos);
+  auto both = arguments;
+  both.insert(both.end(), {"--stages", "A40:12"});
+  CHECK(troupe::test::troupe(both).err.find("--groups") != std::string::npos);
+}

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "formats/load/load.hpp"
+#include "formats/load/groups.hpp"
 #include "formats/load/lookup_table.hpp"
 #include "formats/traces/throughputs.hpp"
 #include "formats/traces/trace.hpp"
@@ -173,6 +174,15 @@ const std::vector<gpu_type>& catalogue() {
   return loaded;
 }
 
+/// A type and a datacenter that a file may name.
+cluster fuzzed_cluster() {
+  cluster c;
+  c.gpus.resize(1);
+  c.gpus[0].name = "A";
+  c.datacenters.push_back({"x", ""});
+  return c;
+}
+
 std::vector<target> targets() {
   using namespace formats;
   return {
@@ -248,6 +258,11 @@ std::vector<target> targets() {
        [](auto& f) { (void)load_lookup_table(f, catalogue()); },
        {R"json({"rows": [{"gpu": "V100-32GB", "model": "vit-large-16", "gpus": 1, "accumulate": 1,
                           "batch": 64, "iteration_s": 0.5, "bytes_per_gpu": 8e9}]})json"}},
+      {"groups",
+       "groups.json",
+       [](auto& f) { (void)load_groups(f, fuzzed_cluster()); },
+       {R"json({"rows_per_microbatch": 2, "groups": [{"pipelines": 1, "microbatches": 3,
+                "stages": [{"gpu": "A", "pieces": 4, "datacenter": "x"}]}]})json"}},
       {"vocabulary",
        "vocab.json",
        read_vocabulary,

@@ -92,9 +92,10 @@ TEST_CASE("a plan's stages take the recorded times, by the closed form and by si
     const auto t = time_plan(c, job, made->how, made->where);
     REQUIRE(t);
     const auto& k = t->shapes[0].costs;
-    all.add(i, gpus_text(made->where), t->shapes[0].stages, t->shapes[0].cell, t->batches[0].microbatches,
-            t->batches[0].rows, made->how.bytes_per_gpu, k.forward, k.recompute, k.backward, k.lan,
-            k.wan, k.wan_latency, t->times.links, t->times.iterations);
+    all.add(i, gpus_text(made->where), t->shapes[0].stages, t->shapes[0].cell,
+            t->batches[0].microbatches, t->batches[0].rows, made->how.bytes_per_gpu, k.forward,
+            k.recompute, k.backward, k.lan, k.wan, k.wan_latency, t->times.links,
+            t->times.iterations);
     for (std::size_t s = 0; s < t->times.stages.size(); ++s) {
       const auto& x = t->times.stages[s];
       const auto& b = t->costs[s];

@@ -65,7 +65,7 @@ class host_all_reduce {
   // Numbers of chunks are other hosts' word until their size is known.
   static constexpr std::uint32_t max_chunks = 1U << 16;
 
-  /// Of all members of the own run.
+  /// Whether those of all members of the own run are there.
   bool all_near(const by_member& all) const;
   std::vector<outgoing> receive_running(const tensor& t, payload body);
   std::vector<outgoing> advance();
@@ -82,7 +82,7 @@ class host_all_reduce {
   payload own_;
   // By member of the own run, once they are here: its part of my chunks, and its chunks, summed.
   by_member unreduced_, reduced_;
-  // Of my chunks: the sum up to the run before, and over all runs; those that I have added to.
+  // My chunks: the sums up to the run before, and over all runs; those that I have added to.
   by_chunk running_, total_;
   std::set<std::uint32_t> added_;
   std::string error_;

@@ -54,7 +54,7 @@ class plan_builder {
   node_index node_of(std::uint32_t pipeline, std::uint32_t stage) const {
     return layout().at(pipeline, stage).node;
   }
-  /// Of all pipelines in an iteration.
+  /// Those of all pipelines in an iteration.
   std::uint64_t all_microbatches() const {
     std::uint64_t all = 0;
     for (const auto& s : timed_.shapes) all += std::uint64_t{s.pipelines} * s.microbatches;
@@ -162,6 +162,11 @@ class plan_builder {
     const auto bytes = static_cast<double>(costs(p, stage).activation_bytes);
     return bytes / l.bytes_s(bytes, layout().flows(p, stage, stage + 1)) + l.latency_us * 1e-6;
   }
+  /// Until a running sum is back from the other datacenters.
+  double sums_s(std::uint32_t p, std::uint32_t stage) const {
+    const auto& routes = timed_.times.routes;
+    return routes.empty() ? 0 : routes[std::size_t{p} * layout().stages + stage].between_s;
+  }
   wan_path inside() const {
     wan_path w;
     w.pairs = 0;
@@ -229,8 +234,8 @@ class plan_builder {
     x.backward = s > 0 && shape.is_wan(s - 1) ? across(p, s, s - 1) : inside();
     x.tied = layout().crosses(p, 0, last) ? across(p, 0, last) : inside();
     x.costs = costs(p, s);
-    x.costs.wan_s = std::max(
-        {x.costs.wan_s, s > 0 ? transfer_s(p, s - 1) : 0, s < last ? transfer_s(p, s) : 0});
+    x.costs.wan_s = std::max({x.costs.wan_s, s > 0 ? transfer_s(p, s - 1) : 0,
+                              s < last ? transfer_s(p, s) : 0, sums_s(p, s)});
     const bool lends = job_.pipeline.bubbles.has_value();
     x.trace = !x.how.timeline.empty() ||
               ((lends || !is_simulated(x.backend)) && x.microbatches <= max_traced);

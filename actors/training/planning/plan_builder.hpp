@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/training/planning/training_plan.hpp"
+#include "actors/training/planning/planned_stages.hpp"
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/job.hpp"
 #include "planners/cost/timed_plan.hpp"

@@ -114,25 +114,6 @@ planners::pipeline_shape guess(const training_plan& plan, std::size_t group, int
 
 }  // namespace
 
-std::uint32_t training_plan::pipelines() const {
-  std::uint32_t all = 0;
-  for (const auto& s : shapes) all += s.pipelines;
-  return all;
-}
-
-std::size_t training_plan::group_of(std::uint32_t pipeline) const {
-  std::size_t g = 0;
-  while (g + 1 < shapes.size() && pipeline >= shapes[g].pipelines)
-    pipeline -= shapes[g++].pipelines;
-  return g;
-}
-
-std::uint32_t training_plan::first_of(std::size_t group) const {
-  std::uint32_t first = 0;
-  for (std::size_t g = 0; g < group; ++g) first += shapes[g].pipelines;
-  return first;
-}
-
 // A stage measures 0 for what it has not done yet: the planned time stays.
 planners::measured_times with_measured(const training_plan& plan,
                                        const std::vector<stage_costs>& measured) {

@@ -6,6 +6,7 @@
 #include "cli/output/table.hpp"
 #include "cli/programs/described_program.hpp"
 #include "cli/verbs/verb.hpp"
+#include "formats/load/groups.hpp"
 #include "formats/load/load.hpp"
 #include "formats/parse/reader.hpp"
 #include "messages/domain/device_kind.hpp"
@@ -40,8 +41,10 @@ class estimate_verb final : public verb {
     app.add_option("--cluster", cluster_, "Cluster file")->required();
     app.add_option("--stages", stages_,
                    "Stages as GPU:LAYERS or GPU:OPERATORS; layers may be halves")
-        ->delimiter(',')
-        ->required();
+        ->delimiter(',');
+    app.add_option("--groups", groups_,
+                   "File of groups of pipelines, instead of --stages: the stages, datacenters and "
+                   "numbers of micro-batches of each");
     app.add_option("--data-parallel", pipelines_,
                    "Pipelines, each with samples of its own (of a job with context_parallel c: "
                    "groups of c pipelines)")
@@ -73,9 +76,19 @@ class estimate_verb final : public verb {
     if (facts_of(job).brings_layout && job.train->schedule.empty())
       job.train->schedule = "megatron";
     if (auto ok = use_profile(profile_, job, *c); !ok) return out.bad(ok.error());
-    const auto stages = requested(*c, job);
-    if (!stages) return out.bad(stages.error());
-    const auto a = ask(*c, job, *stages);
+    if (stages_.empty() == groups_.empty()) return out.bad("expected one of --stages and --groups");
+    std::vector<planners::stage_request> stages;
+    formats::chosen_groups groups;
+    if (groups_.empty()) {
+      auto found = requested(*c, job);
+      if (!found) return out.bad(found.error());
+      stages = std::move(*found);
+    } else {
+      auto found = formats::load_groups(groups_, *c);
+      if (!found) return out.bad(found.error());
+      groups = std::move(*found);
+    }
+    const auto a = ask(*c, job, stages, groups);
     if (!a) {
       out.document(
           {{"job", job.name}, {"cluster", c->name}, {"fits", false}, {"reason", a.error().text}});
@@ -122,11 +135,14 @@ class estimate_verb final : public verb {
   }
 
   expected<estimated_plan> ask(const cluster& c, const job_spec& job,
-                               const std::vector<planners::stage_request>& stages) const {
+                               const std::vector<planners::stage_request>& stages,
+                               const formats::chosen_groups& groups) const {
     // On an idle cluster: the nodes are chosen here, only types and sizes are given.
     const planners::idle_index idle{c};
-    auto made = planners::plan_of_stages(c, idle, job, stages,
-                                         pipelines_ * context_parallel_of(job.pipeline));
+    auto made = groups_.empty()
+                    ? planners::plan_of_stages(c, idle, job, stages,
+                                               pipelines_ * context_parallel_of(job.pipeline))
+                    : planners::plan_of_groups(c, idle, job, groups.groups, groups.rows);
     if (!made) return refuse(made.error());
     auto timed = planners::time_plan(c, job, made->how, made->where);
     if (!timed) return refuse(timed.error());
@@ -160,18 +176,21 @@ class estimate_verb final : public verb {
   static std::vector<std::string> guesses_of(const cluster& c, const job_spec& job,
                                              const estimated_plan& a) {
     std::vector<gpu_index> types;
-    for (const auto& s : a.plan.how.stages) types.push_back(*s.gpu);
+    for (const auto& g : groups_of(a.plan.how))
+      for (const auto& s : g.stages) types.push_back(*s.gpu);
     return planners::guesses_of(c, job, types, a.plan.where);
   }
 
-  static json document(const cluster& c, const job_spec& job, const estimated_plan& a) {
+  /// `first`: the group's first pipeline.
+  static json stages_of(const cluster& c, const job_spec& job, const estimated_plan& a,
+                        const group_view& group, std::uint32_t first) {
     json stages = json::array();
-    const auto& how = a.plan.how;
-    for (std::uint32_t s = 0; s < how.stages.size(); ++s) {
-      const auto& stage = how.stages[s];
-      const auto& k = a.timed.costs[s];
+    for (std::uint32_t s = 0; s < group.stages.size(); ++s) {
+      const auto& stage = group.stages[s];
+      const auto i = first * group.stages.size() + s;
+      const auto& k = a.timed.costs[i];
       json nodes = json::array();
-      for (std::uint32_t p = 0; p < how.data_parallel; ++p)
+      for (auto p = first; p < first + group.pipelines; ++p)
         nodes.push_back(c.nodes[a.timed.layout.at(p, s).node].name);
       stages.push_back(
           {{"gpu", gpu_of(c, stage)},
@@ -184,51 +203,94 @@ class estimate_verb final : public verb {
            {"forward_s", k.forward_s},
            {"recompute_s", k.recompute_s},
            {"backward_s", k.backward_s},
-           {"update_s", a.timed.times.stages[s].update},
-           {"exchange_s", a.timed.times.stages[s].exchange}});
+           {"update_s", a.timed.times.stages[i].update},
+           {"exchange_s", a.timed.times.stages[i].exchange}});
+      if (stage.datacenter) stages.back()["datacenter"] = c.datacenters[*stage.datacenter].name;
     }
+    return stages;
+  }
+
+  static json document(const cluster& c, const job_spec& job, const estimated_plan& a) {
+    const auto& how = a.plan.how;
     const auto& e = a.simulated;
-    return {{"job", job.name},
-            {"cluster", c.name},
-            {"fits", !a.why_not},
-            {"schedule", planners::schedule_name(job)},
-            {"iteration_s", e.iteration_s},
-            {"closed_form_s", a.closed.iteration_s},
-            {"compute_s", e.compute_s},
-            {"pipeline_s", e.pipeline_s},
-            {"samples_per_s", e.samples_per_s},
-            {"cost_per_hour", e.cost_per_hour},
-            {"data_parallel", how.data_parallel / context_parallel_of(job.pipeline)},
-            {"context_parallel", context_parallel_of(job.pipeline)},
-            {"microbatches", how.microbatches},
-            {"rows_per_microbatch", how.rows},
-            {"stages", stages},
-            {"guesses", guesses_of(c, job, a)},
-            {"reason", a.why_not ? json(a.why_not->text) : json()}};
+    const auto groups = groups_of(how);
+    json d{{"job", job.name},
+           {"cluster", c.name},
+           {"fits", !a.why_not},
+           {"schedule", planners::schedule_name(job)},
+           {"iteration_s", e.iteration_s},
+           {"closed_form_s", a.closed.iteration_s},
+           {"compute_s", e.compute_s},
+           {"pipeline_s", e.pipeline_s},
+           {"samples_per_s", e.samples_per_s},
+           {"cost_per_hour", e.cost_per_hour},
+           {"data_parallel", how.data_parallel / context_parallel_of(job.pipeline)},
+           {"context_parallel", context_parallel_of(job.pipeline)},
+           {"microbatches", how.microbatches},
+           {"rows_per_microbatch", how.rows},
+           {"stages", stages_of(c, job, a, groups.front(), 0)},
+           {"guesses", guesses_of(c, job, a)},
+           {"reason", a.why_not ? json(a.why_not->text) : json()}};
+    if (!how.groups) return d;
+    std::uint32_t first = 0;
+    for (const auto& g : groups) {
+      d["groups"].push_back({{"pipelines", g.pipelines},
+                             {"microbatches", g.microbatches},
+                             {"stages", stages_of(c, job, a, g, first)}});
+      first += g.pipelines;
+    }
+    return d;
   }
 
   static void show(const output& out, const cluster& c, const job_spec& job,
                    const estimated_plan& a) {
     const auto& how = a.plan.how;
-    out.line("{} on {}: {}, micro-batches of {} ({} each), schedule {}", job.name, c.name,
-             counted(how.data_parallel, "pipeline"), counted(how.rows, "row"), how.microbatches,
+    const auto groups = groups_of(how);
+    out.line("{} on {}: {}, micro-batches of {}{}, schedule {}", job.name, c.name,
+             counted(how.data_parallel, "pipeline"), counted(how.rows, "row"),
+             how.groups ? "" : fmt::format(" ({} each)", how.microbatches),
              planners::schedule_name(job));
-    table t{{"stage", "GPU", "size", "GB/GPU", "forward", "backward", "update, all-reduce"}};
-    for (std::uint32_t s = 0; s < how.stages.size(); ++s) {
-      const auto& stage = how.stages[s];
-      const auto& k = a.timed.times.stages[s];
-      t.row({fmt::to_string(s), gpu_of(c, stage), planners::size_text(job.model, stage),
-             fmt::format("{:.2f}", stage.bytes_per_gpu / bytes_per_gb), duration_text(k.forward),
-             duration_text(k.backward), duration_text(k.update + k.exchange)});
+    std::uint32_t first = 0;
+    for (const auto& g : groups) {
+      if (how.groups)
+        out.line("\n{}, {} each:", counted(g.pipelines, "pipeline"),
+                 counted(g.microbatches, "micro-batch"));
+      show_stages(out, c, job, a, g, first);
+      first += g.pipelines;
     }
-    out.text("\n" + t.text(terminal_columns()) + "\n");
     out.line("{} per iteration ({} by the closed form), {:.3g} samples/s, {:.2f} per hour.",
              duration_text(a.simulated.iteration_s), duration_text(a.closed.iteration_s),
              a.simulated.samples_per_s, a.simulated.cost_per_hour);
     for (const auto& guess : guesses_of(c, job, a)) out.line("Note: {}.", guess);
   }
 
-  std::string job_, cluster_, profile_, schedule_;
+  static void show_stages(const output& out, const cluster& c, const job_spec& job,
+                          const estimated_plan& a, const group_view& group, std::uint32_t first) {
+    const bool named =
+        std::ranges::any_of(group.stages, [](const auto& s) { return s.datacenter.has_value(); });
+    std::vector<std::string> header{
+        "stage", "GPU", "size", "GB/GPU", "forward", "backward", "update, all-reduce"};
+    if (named) header.insert(header.begin() + 1, "in");
+    table t{header};
+    for (std::uint32_t s = 0; s < group.stages.size(); ++s) {
+      const auto& stage = group.stages[s];
+      const auto& k = a.timed.times.stages[first * group.stages.size() + s];
+      std::vector<std::string> row{fmt::to_string(s),
+                                   gpu_of(c, stage),
+                                   planners::size_text(job.model, stage),
+                                   fmt::format("{:.2f}", stage.bytes_per_gpu / bytes_per_gb),
+                                   duration_text(k.forward),
+                                   duration_text(k.backward),
+                                   duration_text(k.update + k.exchange)};
+      if (named)
+        row.insert(row.begin() + 1,
+                   stage.datacenter ? c.datacenters[*stage.datacenter].name : std::string{});
+      t.row(row);
+    }
+    out.text("\n" + t.text(terminal_columns()) + "\n");
+  }
+
+  std::string job_, cluster_, profile_, schedule_, groups_;
   std::vector<std::string> stages_;
   std::uint32_t pipelines_ = 1, tensor_ = 1;
 };

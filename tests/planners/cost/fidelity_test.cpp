@@ -231,8 +231,8 @@ TEST_CASE("context-parallel pipelines have the same samples, a part of each and 
   const auto alone = timed(1);
   job.pipeline.context_parallel = 2;
   const auto shared = timed(2);
-  CHECK(alone.batch.microbatches == 4);
-  CHECK(shared.batch.microbatches == 4);
+  CHECK(alone.batches[0].microbatches == 4);
+  CHECK(shared.batches[0].microbatches == 4);
   CHECK(shared.layout.pipelines == 2);
   const auto& a = alone.costs[0];
   const auto& b = shared.costs[0];
