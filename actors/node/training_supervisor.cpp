@@ -31,6 +31,7 @@ stage_setup topology_of(const stage_setup& s) {
   t.microbatches = s.microbatches;
   t.neighbours = s.neighbours;
   t.peers = s.peers;
+  t.sites = s.sites;
   return t;
 }
 

@@ -155,9 +155,8 @@ double tensor_routes::between_s(std::uint32_t s, const std::vector<std::uint32_t
   std::uint32_t chunks = 1;
   for (std::size_t i = 0; i < runs.size(); ++i) chunks = std::max(chunks, size_of(i));
   const double bytes = static_cast<double>(summed_bytes(runs[0], s)) / chunks;
-  double all_s = 0;
+  double all_s = 0, longest_s = 0;  // the latter beyond one chunk's time
   for (const bool back : {false, true}) {
-    double longest_s = 0;  // beyond one chunk's time
     for (std::size_t i = 0; i + 1 < runs.size(); ++i) {
       const auto a = runs[i], b = runs[i + 1];
       const auto wan = link_between(c_, layout_.datacenter_of(a, s), layout_.datacenter_of(b, s),
@@ -170,9 +169,8 @@ double tensor_routes::between_s(std::uint32_t s, const std::vector<std::uint32_t
       all_s += wan.latency_us * 1e-6 + costs(a, s).handling_s + chunk_s;
       longest_s = std::max(longest_s, (each - 1) * chunk_s);
     }
-    all_s += longest_s;
   }
-  return all_s;
+  return all_s + longest_s;
 }
 
 /// The measured rates, if all peers of a stage are GPUs of one node that all-reduce directly. Null:
