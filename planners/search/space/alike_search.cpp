@@ -279,8 +279,9 @@ void alike_search::try_line(std::size_t rows_index, const std::vector<std::uint3
   units_ += 40;
   for (const auto pipelines : pipeline_counts(rows_index, room.all)) {
     units_ += 10 + 5 * firsts.size();
-    // The rough score is a lower bound: beyond the best plan's it is only for moves to begin at.
-    constexpr double near = 1.01;
+    // The rough score is a lower bound: beyond the best plan's it is only for moves to begin at,
+    // and for cuts that several kinds of pipelines may have.
+    const double near = problem_.space.several_kinds ? no_plan : 1.01;
     if (rough_score(rows_index, firsts, line, pipelines) <
         std::min(best_.worst(), near * best_.best()))
       try_pipelines(rows_index, firsts, line, room, pipelines);

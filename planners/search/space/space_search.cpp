@@ -11,8 +11,9 @@ namespace troupe::planners {
 
 namespace {
 
-// The more are kept, the more lines are valued whose floors are better than the worst of them.
-constexpr std::size_t kept_plans = 16;
+// The more are kept, the more lines are valued whose floors are better than the worst of them; and
+// the more cuts are tried with several kinds.
+constexpr std::size_t kept_alike = 16, kept_plans = 64;
 
 space_result finished(space_result out, const best_plans& best, std::size_t wanted,
                       const planning_budget& budget) {
@@ -30,7 +31,8 @@ space_result search_space(const space_problem& p, const space_times& times, std:
   space_result out;
   const space_room room{p};
   floor_table floors{p, times, room};
-  best_plans best{p, times, room, std::max<std::size_t>(wanted, kept_plans)};
+  best_plans best{p, times, room,
+                  std::max(wanted, p.space.several_kinds ? kept_plans : kept_alike)};
   constexpr std::uint64_t units_each = 200;
   out.exact =
       value_all_plans(p, times, room, std::min(p.exact_plans, budget.left() / units_each), best);
