@@ -243,7 +243,8 @@ class plan_verb final : public verb {
                    "Profile of the GPUs (troupe profile), instead of the cost model");
     app.add_flag("--all", all_, "Show all plans, not just the first dozen");
     app.add_option("--space", space_,
-                   "The best plan of a space of pipelines, whatever the policy: " + known_spaces());
+                   "The best plan of a space of pipelines, whatever the policy: alike (in one "
+                   "datacenter, for simulated work)");
     app.add_option("--placer", placer_,
                    "espresso: how a set of GPUs is placed: exact, greedy (the paper's), or as sia, "
                    "whale and hph choose and place")

@@ -158,23 +158,13 @@ void show(const output& out, const space_request& r, const space_answer& a) {
 
 }  // namespace
 
-std::string known_spaces() {
-  std::string names;
-  for (const auto& s : planners::plan_spaces()) names += (names.empty() ? "" : ", ") + s.name;
-  return names;
-}
-
 int plan_in_space(const output& out, const space_request& r) {
   const auto space = planners::space_named(r.space);
-  if (!space)
-    return out.bad(fmt::format("--space: found '{}', expected one of {}", r.space, known_spaces()));
   // Others need kinds, shares or peers over datacenters, which the cost model's plans do not have
   // yet, or have rules of their paper's that no search enforces.
-  if (space->name != "alike")
-    return out.bad(
-        fmt::format("--space: found '{}', which is not searched by the cost model yet; "
-                    "expected alike",
-                    r.space));
+  if (!space || space->name != "alike")
+    return out.bad(fmt::format("--space: found '{}', expected alike{}", r.space,
+                               space ? ", which alone is searched by the cost model yet" : ""));
   const auto a = search(r, *space);
   if (!a) {
     out.document({{"space", space->name},

@@ -19,7 +19,4 @@ struct space_request {
 /// The best plan of a space on the idle cluster, and a bound on how far from the best it may be.
 int plan_in_space(const output& out, const space_request& r);
 
-/// The spaces' names, for people.
-std::string known_spaces();
-
 }  // namespace troupe::cli
