@@ -308,3 +308,43 @@ TEST_CASE("plan shows the micro-batches of a job whose batch does not fit at onc
   CHECK(fcfs.status == 1);
   CHECK(fcfs.out.find("Runs on ") == std::string::npos);
 }
+
+TEST_CASE("plan --space gives the space's best plan, with a bound, and refuses other spaces") {
+  const scratch dir;
+  const auto cluster = dir.write("two.yaml", R"(
+name: two
+datacenters:
+  - name: dc1
+    nodes:
+      - {name: v, gpu: V100-16GB, gpus: 4, count: 4, intra: nvlink, inter: eth25}
+      - {name: a, gpu: A100-40GB, gpus: 4, count: 2, intra: nvlink, inter: eth25}
+)");
+  const auto job =
+      dir.write("job.yaml", "name: j\nmodel: gpt2-350m\nglobal_batch: 64\niterations: 10\n");
+  const std::vector<std::string> asked{"plan", job, "--cluster", cluster, "--json", "--space"};
+  const auto in = [&](const std::string& space) {
+    auto words = asked;
+    words.push_back(space);
+    return troupe::test::troupe(words);
+  };
+  const auto r = in("alike");
+  INFO(r.out << r.err);
+  REQUIRE(r.status == 0);
+  const auto d = r.document();
+  CHECK(d["space"] == "alike");
+  CHECK(d["plan"]["samples_per_s"].get<double>() ==
+        Approx(d["estimate"]["samples_per_s"].get<double>()).epsilon(1e-9));
+  CHECK(d["gap"].get<double>() >= 0);
+  CHECK(d["gap"].get<double>() < 1);
+  CHECK(d["bound"].get<double>() <= d["estimate"]["closed_form_s"].get<double>());
+  CHECK(d["search_cpu_s"].get<double>() > 0);
+  std::uint32_t gpus = 0;
+  for (const auto& share : d["allocation"]) gpus += share["gpus"].get<std::uint32_t>();
+  CHECK(gpus == d["plan"]["gpus"]);
+  for (const auto* other : {"full", "wide"}) {
+    const auto refused = in(other);
+    CHECK(refused.status == 2);
+    CHECK(refused.document()["error"].get<std::string>().starts_with(
+        std::string{"--space: found '"} + other + "', expected alike"));
+  }
+}
