@@ -8,8 +8,8 @@
 #include "formats/load/part_readers.hpp"
 #include "formats/parse/reader.hpp"
 #include "messages/admission/admission.hpp"
+#include "messages/admission/gpu_guess.hpp"
 #include "messages/base/refuse.hpp"
-#include "messages/domain/gpu_guess.hpp"
 
 namespace troupe::formats {
 

@@ -6,7 +6,7 @@
 
 namespace troupe {
 
-/// What a job's attempts have brought so far.
+/// The results of a job's attempts so far.
 struct job_progress {
   std::uint32_t attempts = 0;         // leases that it was given
   std::uint64_t iterations_done = 0;  // those that survive a failure

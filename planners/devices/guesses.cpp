@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "messages/domain/gpu_guess.hpp"
+#include "messages/admission/gpu_guess.hpp"
 #include "messages/domain/work_kind.hpp"
 #include "planners/devices/node_sums.hpp"
 #include "planners/devices/profile.hpp"

@@ -16,8 +16,8 @@
 
 #include <unistd.h>
 
-#include "formats/load/load.hpp"
 #include "formats/load/groups.hpp"
+#include "formats/load/load.hpp"
 #include "formats/load/lookup_table.hpp"
 #include "formats/traces/throughputs.hpp"
 #include "formats/traces/trace.hpp"

@@ -423,7 +423,8 @@ void oracle::check_end(const std::set<std::string>& jobs, const std::vector<job_
   // A job that can never run is refused, without its number, and kept as failed.
   std::size_t refused = 0;
   for (const auto& [id, j] : replayed->jobs())
-    if (!answered.contains(id) && !j.members && j.state == job_state::failed && j.progress.attempts == 0) {
+    if (!answered.contains(id) && !j.members && j.state == job_state::failed &&
+        j.progress.attempts == 0) {
       answered.insert(id);
       ++refused;
     }

@@ -160,7 +160,7 @@ std::string origin_of(const cluster& c, const job_spec& job, const answer& a) {
 /// The speeds by which the plans shown are ranked.
 std::vector<std::string> guesses_of(const cluster& c, const job_spec& job, const answer& a) {
   return facts_of(job).serves ? std::vector<std::string>{}
-                                : planners::guesses_of(c, job, a.plans, a.where);
+                              : planners::guesses_of(c, job, a.plans, a.where);
 }
 
 /// A decoder's memory by purpose, in bytes.

@@ -97,7 +97,8 @@ runs play(const cluster& c, const policy& by, const std::vector<traced_job>& tra
       if (ran) {
         const auto& was = before.at(d.job);
         const double done = std::floor((next - was.started_s) / was.iteration_s + 1e-6);
-        j->progress.iterations_done = was.progress.iterations_done + static_cast<std::uint64_t>(done);
+        j->progress.iterations_done =
+            was.progress.iterations_done + static_cast<std::uint64_t>(done);
         in_iteration_s = std::max(0.0, next - was.started_s - done * was.iteration_s);
       }
       if (d.what == decision::kind::stop) {
@@ -107,7 +108,8 @@ runs play(const cluster& c, const policy& by, const std::vector<traced_job>& tra
       }
       j->iteration_s = j->spec->global_batch / d.how.samples_per_s;
       j->started_s = next - in_iteration_s;
-      end[d.job] = j->started_s + (j->spec->iterations - j->progress.iterations_done) * j->iteration_s;
+      end[d.job] =
+          j->started_s + (j->spec->iterations - j->progress.iterations_done) * j->iteration_s;
       if (!ran) out[d.job].emplace_back(next, infinity);
     }
     const double wait_s = by.decide_again_s(s.view());

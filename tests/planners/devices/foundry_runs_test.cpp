@@ -4,7 +4,7 @@
 #include "harness/published/products.hpp"
 #include "harness/published/runs.hpp"
 #include "harness/source_dir.hpp"
-#include "messages/domain/gpu_guess.hpp"
+#include "messages/admission/gpu_guess.hpp"
 #include "planners/devices/guesses.hpp"
 
 #include <algorithm>
