@@ -118,10 +118,12 @@ TEST_CASE("estimate times groups of pipelines from a file, and shows each with i
                     groups = dir / "groups.json";
   std::ofstream{job} << "name: p\nmodel: gpt2-124m\nglobal_batch: 10\niterations: 1\n"
                      << "train: {data: none, schedule: megatron}\n";
-  std::ofstream{cluster} << "name: two\ndatacenters:\n"
-                         << "  - name: west\n    nodes: [{name: w, gpu: A100-40GB, gpus: 2}]\n"
-                         << "  - name: north\n    nodes: [{name: n, gpu: A40, gpus: 4}]\n"
-                         << "wan: [{between: [west, north], rtt_ms: 20, node_gbps: 2}]\n";
+  std::ofstream{cluster}
+      << "name: two\ndatacenters:\n"
+      << "  - name: west\n    nodes: [{name: w, gpu: A100-40GB, gpus: 2, intra: pcie4, inter: "
+         "eth100}]\n"
+      << "  - name: north\n    nodes: [{name: n, gpu: A40, gpus: 4, intra: pcie4, inter: eth100}]\n"
+      << "wan: [{between: [west, north], rtt_ms: 20, node_gbps: 2}]\n";
   const auto stages = [](const std::string& gpu, const std::string& place) {
     const auto one = R"({"gpu": ")" + gpu + R"(", "pieces": 12, "datacenter": ")" + place + R"("})";
     return "[" + one + ", " + one + "]";

@@ -272,7 +272,7 @@ void scheduler_state::on(const decide_now&) {
   const auto idle = pending_.rest(*state_->idle, not_kept_).total_idle();
   if (changed || idle > shown_idle_) return begin_round();
   shown_idle_ = idle;
-  ask_when_again(policy_snapshot());
+  guarded([&] { return ask_again(policy_snapshot()); });
 }
 
 void scheduler_state::begin_round() {
@@ -295,13 +295,12 @@ void scheduler_state::begin_round() {
   propose(std::move(decisions));
 }
 
-/// One that fails costs its round, and not the controller, which would fail again at each start.
-std::vector<planners::decision> scheduler_state::ask_policy(const planners::snapshot& s) {
+/// A policy that fails costs its round, and not the controller, which would fail again at each
+/// start.
+template <class Call>
+auto scheduler_state::guarded(Call call) -> decltype(call()) {
   try {
-    auto decisions = options_.policy->decide(s, host_.random);
-    faults_.on_decided();
-    ask_when_again(s);
-    return decisions;
+    return call();
   } catch (const std::exception& e) {
     faults_.on_fault(e.what(), host_.clock->now_s());
     if (options_.policy->traits().round_s == 0) decide_again_in(10);
@@ -309,14 +308,19 @@ std::vector<planners::decision> scheduler_state::ask_policy(const planners::snap
   }
 }
 
-void scheduler_state::ask_when_again(const planners::snapshot& s) {
-  if (options_.policy->traits().round_s > 0) return;
-  try {
-    decide_again_in(options_.policy->decide_again_s(s));
-  } catch (const std::exception& e) {
-    faults_.on_fault(e.what(), host_.clock->now_s());
-    decide_again_in(10);
-  }
+std::vector<planners::decision> scheduler_state::ask_policy(const planners::snapshot& s) {
+  return guarded([&] {
+    auto decisions = options_.policy->decide(s, host_.random);
+    ask_again(s);
+    faults_.on_decided();
+    return decisions;
+  });
+}
+
+/// Sets the timer of a policy that is not asked in rounds; true: it is set, or not needed.
+bool scheduler_state::ask_again(const planners::snapshot& s) {
+  if (options_.policy->traits().round_s == 0) decide_again_in(options_.policy->decide_again_s(s));
+  return true;
 }
 
 /// `took_s` is by the host's clock: the counts must not differ between virtual runs.

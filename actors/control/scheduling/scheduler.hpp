@@ -60,7 +60,9 @@ class scheduler_state {
   void decide_soon();
   void starts_may_be_due();
   void wake();
-  void ask_when_again(const planners::snapshot& s);
+  template <class Call>
+  auto guarded(Call call) -> decltype(call());
+  bool ask_again(const planners::snapshot& s);
   void remember_arrival(const job_record& j, const plans_reply& p);
   void begin_placing();
   void begin_round();

@@ -46,14 +46,15 @@ struct asks_again : planners::policy {
 std::shared_ptr<const asks_again> called_for(
     const std::vector<double>& arrivals_s,
     std::shared_ptr<const asks_again> policy = std::make_shared<const asks_again>(),
-    double gather_s = 0, const std::function<void(virtual_cluster&)>& meanwhile = {}) {
+    double gather_s = 0, const std::function<void(virtual_cluster&)>& meanwhile = {},
+    std::uint64_t iterations = 200) {
   virtual_cluster_options o;
   o.cluster = harness::small_cluster();
   o.policy = policy;
   o.gather_s = gather_s;
   virtual_cluster v{o};
   std::vector<arrival> jobs;
-  for (const auto at_s : arrivals_s) jobs.push_back({at_s, harness::small_job("job")});
+  for (const auto at_s : arrivals_s) jobs.push_back({at_s, harness::small_job("job", iterations)});
   v.submit(std::move(jobs));
   if (meanwhile) meanwhile(v);
   v.world().run_until(100);
@@ -229,12 +230,15 @@ TEST_CASE("the loss of a node is decided at once, and with it the jobs that have
 
 TEST_CASE("a policy is not called because a job stops and starts that it has moved") {
   const auto policy = std::make_shared<const moves_once>(4);
-  called_for({10, 20}, policy, 0, [&](virtual_cluster& v) {
-    v.world().run_until(60);
-    const auto jobs = std::get<query_reply>(v.ask(query_jobs{}).reply->first).jobs;
-    REQUIRE(jobs.at(0).progress.attempts == 2);
-    REQUIRE(jobs.at(0).where == allocation{{4, 4}});
-  });
+  called_for(
+      {10, 20}, policy, 0,
+      [&](virtual_cluster& v) {
+        v.world().run_until(60);
+        const auto jobs = std::get<query_reply>(v.ask(query_jobs{}).reply->first).jobs;
+        REQUIRE(jobs.at(0).progress.attempts == 2);
+        REQUIRE(jobs.at(0).where == allocation{{4, 4}});
+      },
+      1'000'000);
   REQUIRE(policy->moved);
   // At the second arrival, and with the GPUs of node 0, which nobody gets.
   CHECK(policy->calls_between(20, 60) == 2);
