@@ -123,7 +123,7 @@ TEST_CASE("estimate times groups of pipelines from a file, and shows each with i
       << "  - name: west\n    nodes: [{name: w, gpu: A100-40GB, gpus: 2, intra: pcie4, inter: "
          "eth100}]\n"
       << "  - name: north\n    nodes: [{name: n, gpu: A40, gpus: 4, intra: pcie4, inter: eth100}]\n"
-      << "wan: [{between: [west, north], rtt_ms: 20, node_gbps: 2}]\n";
+      << "wan: [{between: [west, north], rtt_ms: 20, node_gbps: 2, connection_gbps: 2}]\n";
   const auto stages = [](const std::string& gpu, const std::string& place) {
     const auto one = R"({"gpu": ")" + gpu + R"(", "pieces": 12, "datacenter": ")" + place + R"("})";
     return "[" + one + ", " + one + "]";

@@ -148,12 +148,12 @@ void show(const output& out, const space_request& r, const space_answer& a) {
            duration_text(a.estimates[i].iteration_s), fmt::format("{:.2f}", how.cost_per_hour)});
   }
   out.text("\n" + t.text(terminal_columns()) + "\n");
-  out.line(
-      "{} cuts and {} plans in {} of processor time; {}.", a.found.cuts, a.found.valued,
-      duration_text(a.search_cpu_s),
-      a.found.exact || a.gap() == 0
-          ? std::string{"no plan of this space is better"}
-          : fmt::format("by the closed form none is more than {:.1f} % better", 100 * a.gap()));
+  out.line("{} cuts and {} plans in {} of processor time; {}.", a.found.cuts, a.found.valued,
+           duration_text(a.search_cpu_s),
+           a.found.exact || a.gap() == 0 ? std::string{"no plan of this space is better"}
+           : a.gap() >= 1 ? std::string{"within the limit no bound of the others was found"}
+                          : fmt::format("by the closed form none is more than {:.1f} % better",
+                                        100 * a.gap()));
 }
 
 }  // namespace
