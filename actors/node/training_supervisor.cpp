@@ -1,7 +1,5 @@
 #include "actors/node/training_supervisor.hpp"
 
-#include <malloc.h>
-
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -10,6 +8,7 @@
 #include "actors/training/stage/stage_checks.hpp"
 #include "actors/training/trainer/trainer.hpp"
 #include "messages/base/find_in.hpp"
+#include "runtime/host/freed_memory.hpp"
 
 namespace troupe::actors {
 
@@ -104,7 +103,7 @@ void training_supervisor::return_memory_soon() {
 void training_supervisor::return_memory() {
   if (!trim_at_s_ || node_.host.clock->now_s() < *trim_at_s_) return;
   trim_at_s_.reset();
-  ::malloc_trim(0);
+  runtime::return_freed_memory();
 }
 
 void training_supervisor::stop_gracefully(lease_id lease) {

@@ -37,7 +37,7 @@ template <class T>
 T* stage_maths<T>::find(T* values, const std::string& name) const {
   const auto p =
       std::ranges::find_if(parameters_, [&](const parameter& q) { return q.name == name; });
-  TROUPE_INVARIANT(p != parameters_.end(), "a stage has each parameter that its passes name");
+  TROUPE_INVARIANT(p != parameters_.end(), "a parameter that a pass names is one of its stage");
   return values + position(*p);
 }
 

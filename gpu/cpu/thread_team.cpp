@@ -48,7 +48,7 @@ thread_team::~thread_team() {
 void thread_team::share(std::size_t blocks, void* what, call* how) {
   TROUPE_INVARIANT(blocks <= blocks_mask, "a ticket counts all blocks of a work");
   TROUPE_INVARIANT((ticket_.load(std::memory_order_relaxed) & blocks_mask) == 0,
-                   "a team has one work at a time, since its threads read what it is of here");
+                   "a team has one task at a time, which its threads read from the team");
   what_ = what;
   how_ = how;
   done_.store(0, std::memory_order_relaxed);

@@ -128,7 +128,7 @@ namespace {
 template <class Whole, class Part, class Copy>
 void each_run(const parameter& p, std::span<Whole> whole, std::span<Part> part, Copy copy) {
   TROUPE_INVARIANT(whole.size() == part.size() * (p.runs == 0 ? 1 : p.shards),
-                   "a device's part of a parameter is as large as every other's");
+                   "the devices of a group have equally large parts of a parameter");
   if (p.runs == 0) return copy(whole, part);
   TROUPE_INVARIANT(part.size() % p.runs == 0 && p.shard < p.shards,
                    "a parameter's runs have a slice for each of the devices");

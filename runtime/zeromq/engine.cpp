@@ -10,6 +10,7 @@
 
 #include "messages/base/refuse.hpp"
 #include "messages/codec/codec.hpp"
+#include "runtime/host/freed_memory.hpp"
 
 namespace troupe::runtime {
 namespace {
@@ -221,7 +222,7 @@ void zeromq_engine::wait_for_work() {
 // Returns memory allocated for peers that have left to the kernel.
 void zeromq_engine::trim_memory() {
   if (!host_.trim_due || steady::now() - trimmed_ < std::chrono::seconds{1}) return;
-  ::malloc_trim(0);
+  return_freed_memory();
   trimmed_ = steady::now();
   host_.trim_due = false;
 }

@@ -230,7 +230,7 @@ void scheduler_state::decide_soon() {
 
 /// A job that the policy has stopped or moved stops or starts: reserved starts may have become
 /// possible, but the policy is not asked again, since it has decided what comes next. On Philly's
-/// trace two of three calls were of this kind, and hardly any of them changed anything.
+/// trace a third of the calls were of this kind.
 void scheduler_state::starts_may_be_due() {
   changed_s_ = host_.clock->now_s();
   starts_due_ = true;

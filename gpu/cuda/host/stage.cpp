@@ -157,7 +157,7 @@ void stage::write(const host_values& v) {
 stage::weight stage::find(float* values, const std::string& name) const {
   const auto p =
       std::ranges::find_if(parameters_, [&](const parameter& q) { return q.name == name; });
-  TROUPE_INVARIANT(p != parameters_.end(), "a stage has each parameter that its passes name");
+  TROUPE_INVARIANT(p != parameters_.end(), "a parameter that a pass names is one of its stage");
   return {values + (p->tied ? own_ : p->offset),
           narrow_.get() + narrow_at_[static_cast<std::size_t>(p - parameters_.begin())]};
 }

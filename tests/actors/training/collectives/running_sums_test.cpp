@@ -178,7 +178,7 @@ TEST_CASE("a sum of the datacenters' sums has other bits as soon as a later one 
   CHECK(two_first.as_a_tree() == two_first.in_order());
 }
 
-TEST_CASE("parts and sums that were lost are missing until they are sent again") {
+TEST_CASE("lost parts and sums are reported as missing until they are resent") {
   random_source r{5};
   int asked = 0;
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
