@@ -31,6 +31,7 @@ void keep_memory(bool tensors) {
   std::call_once(all, [] {
     ::mallopt(M_MMAP_THRESHOLD, 32 << 20);
     ::mallopt(M_TRIM_THRESHOLD, 512 << 20);
+    keep_freed_memory();
   });
   if (tensors) std::call_once(those_with_tensors, [] { ::mallopt(M_MMAP_MAX, 0); });
 }
