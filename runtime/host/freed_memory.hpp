@@ -2,7 +2,7 @@
 
 namespace troupe::runtime {
 
-/// What is freed from now on stays with the process, if it has jemalloc, until
+/// Memory freed from now on stays with the process, if it has jemalloc, until
 /// return_freed_memory(). By default jemalloc 5.3 gives the pages of 16 MB back to the kernel with
 /// each free, and asks for them again with the next allocation (of 4 MB it keeps them).
 void keep_freed_memory();
