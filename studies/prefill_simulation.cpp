@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "actors/worlds/virtual_cluster.hpp"
+#include "messages/base/invariant.hpp"
 #include "messages/base/units.hpp"
 #include "messages/codec/codec.hpp"
 #include "messages/domain/served_bytes.hpp"
@@ -147,6 +148,8 @@ void prefill_player::on_block(address from, const prefill_block& b) {
     prefill.hop_sent_s.try_emplace(b.guest, cluster_->world().now_s());
   if (fresh) oldest_.push_back(b.name);
   if (oldest_.size() <= remembered) return;
+  TROUPE_INVARIANT(prefills_.size() == oldest_.size(),
+                   "each prefill that is remembered has its place in their order");
   prefills_.erase(oldest_.front());
   oldest_.pop_front();
 }

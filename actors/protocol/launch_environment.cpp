@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "messages/base/invariant.hpp"
 #include "messages/domain/stated_length.hpp"
 
 namespace troupe::actors {
@@ -61,6 +62,7 @@ std::vector<std::string> launch_environment(const cluster& c, const job_spec& sp
     if (i < part) rank += lease.parts[i].devices.size();
     world += lease.parts[i].devices.size();
   }
+  TROUPE_INVARIANT(part < lease.parts.size(), "a process is of one of its lease's parts");
   const auto& mine = lease.parts[part];
   const auto master = host_of(c, lease.parts.front().node, local);
   // A simulated node, or a lease of an older version, has none: it gets one below the range of

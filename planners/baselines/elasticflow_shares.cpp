@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "messages/base/invariant.hpp"
 #include "messages/base/time.hpp"
 
 namespace troupe::planners {
@@ -68,6 +69,7 @@ std::optional<std::vector<std::uint32_t>> minimum_shares(const std::vector<elast
 // smallest count.
 std::vector<std::uint32_t> elastic_shares(const std::vector<elastic_job>& jobs,
                                           std::vector<std::uint32_t> shares, std::uint32_t gpus) {
+  TROUPE_INVARIANT(shares.size() == jobs.size(), "each job has a share, if only of no GPU");
   std::uint32_t left = gpus;
   for (auto& n : shares) {  // those whose GPUs are not there yet wait for them
     if (n > left) n = 0;
@@ -90,6 +92,7 @@ std::vector<std::uint32_t> elastic_shares(const std::vector<elastic_job>& jobs,
       more = next->gpus - shares[i];
       max = gain;
     }
+    TROUPE_INVARIANT(left <= gpus, "shares are of GPUs that are there");
     if (best == jobs.size()) return shares;
     shares[best] += more;
     left -= more;

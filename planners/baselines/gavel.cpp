@@ -11,6 +11,7 @@
 #include <string>
 #include <tuple>
 
+#include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/domain/work_kind.hpp"
 #include "planners/baselines/data_parallel_options.hpp"
@@ -86,6 +87,8 @@ class gavel_round {
       row[i] = at->second + 1;
     }
     const auto x = gavel_allocation(rows, capacity, objective_);
+    TROUPE_INVARIANT(x.size() == rows.size(),
+                     "the linear program gives each kind of job its shares");
     for (std::size_t i = 0; i < candidates_.size(); ++i)
       if (row[i] > 0) candidates_[i].share = x[row[i] - 1];
   }
@@ -122,6 +125,7 @@ class gavel_round {
 
   void take_turn(gavel_candidate& c, std::uint32_t pool) {
     if (c.settled) return;
+    TROUPE_INVARIANT(c.plans[pool], "a turn is on a pool where its job has a plan");
     const auto& how = *c.plans[pool];
     const bool here = c.runs && pools_[pool].contains(c.job->where);
     auto where = c.job->facts().exact_gpus

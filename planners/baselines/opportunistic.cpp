@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/domain/work_kind.hpp"
 #include "planners/cluster/queue_order.hpp"
@@ -186,6 +187,7 @@ class opportunistic : public queue_policy {
       return fmt::format(" of more than {:.1f} GB (ran out of memory on {} of {:.1f} GB)",
                          j.history.tried_bytes / bytes_per_gb, j.history.tried_gpus,
                          j.history.tried_bytes / bytes_per_gb);
+    TROUPE_INVARIANT(!next.types.empty(), "a job that is not hopeless may have some type of GPU");
     double min = c.gpus[next.types.front()].memory_bytes();
     for (const auto g : next.types) min = std::min(min, c.gpus[g].memory_bytes());
     const auto ran_out =

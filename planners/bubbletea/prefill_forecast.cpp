@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "messages/base/invariant.hpp"
+
 namespace troupe::planners {
 
 prefill_forecast::prefill_forecast(packing_options options, std::vector<prefill_group> groups,
@@ -21,6 +23,7 @@ tl::expected<prefill_promise, decline_reason> prefill_forecast::admit(const pref
   advance(now_s);
   auto promised = packing_.admit(r, now_s);
   if (!promised) return promised;
+  TROUPE_INVARIANT(promised->group < packing_.groups().size(), "a promise is of one of the groups");
   group_of_[r.id] = promised->group;
   look(packing_.groups()[promised->group].guests.front().device, now_s);
   return promised;
@@ -108,6 +111,7 @@ void prefill_forecast::advance(double now_s) {
     std::pop_heap(due_.begin(), due_.end());
     const auto e = due_.back();
     due_.pop_back();
+    TROUPE_INVARIANT(e.device < devices_.size(), "an event is of one of the devices");
     auto& d = devices_[e.device];
     if (e.sequence != d.expected) continue;
     d.expected = 0;

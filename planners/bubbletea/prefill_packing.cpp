@@ -162,6 +162,8 @@ double prefill_packing::earliest_s(double now_s) const {
 // order in which both are known.
 double prefill_packing::carry_out(std::uint32_t group, const prefill_work& w, cursors& at) const {
   const auto& guests = groups_[group].guests;
+  TROUPE_INVARIANT(at.size() == guests.size(),
+                   "each guest of a group is at some place of its windows");
   for (std::size_t tile = 0; tile < w.hop_s.size(); ++tile) {
     double ready_s = 0;
     for (std::size_t i = 0; i < guests.size(); ++i) {
@@ -194,6 +196,8 @@ void prefill_packing::plan_from(std::uint32_t group, std::size_t position, curso
 /// have arrived count by their real times (ready_s), others by the plan.
 double prefill_packing::carry_out_rest(std::uint32_t group, const entry& e, cursors& at) const {
   const auto& guests = groups_[group].guests;
+  TROUPE_INVARIANT(at.size() == guests.size() && e.at.size() == guests.size(),
+                   "a promised prompt is at some place on each guest of its group");
   for (std::size_t tile = 0; tile < e.work->hop_s.size(); ++tile) {
     double ready_s = 0;
     for (std::size_t i = 0; i < guests.size(); ++i) {
@@ -311,6 +315,8 @@ void prefill_packing::set_key(std::uint32_t group, double key) {
 double prefill_packing::free_s(std::uint32_t group, double now_s) {
   auto& g = states_[group];
   auto& free = g.guests[0].free;
+  TROUPE_INVARIANT(g.queue.empty() || !g.queue.back().after.empty(),
+                   "a promised prompt has an end on each guest");
   auto at = g.queue.empty() ? free : g.queue.back().after[0];
   const bool any = at.move_to(first_windows(group), now_s);
   if (g.queue.empty()) free = at;

@@ -1,5 +1,7 @@
 #include "planners/bubbletea/window_plan.hpp"
 
+#include "messages/base/invariant.hpp"
+
 namespace troupe::planners {
 
 namespace {
@@ -26,6 +28,7 @@ idle_windows repeated_busy_times(const bubble_offer& o, const stage_busy_times& 
       const auto b = plan.at(i, k);
       all.push_back({b.begin_s, b.end_s});
     }
+  TROUPE_INVARIANT(!all.empty(), "an offer shows when each of its stages is busy");
   const double zero_s = windows ? 0 : all.front().begin;
   for (auto& b : all) b.begin -= zero_s, b.end -= zero_s;
   return all;
@@ -38,6 +41,8 @@ double repeated_after_s(const bubble_offer& o) {
 double first_step_s(const bubble_offer& o, const idle_windows& busy, std::uint64_t iteration) {
   if (!repeats_windows(o) || iteration < o.first_iteration) return busy.front().begin;
   const auto n = (iteration - o.first_iteration) % o.window;
+  TROUPE_INVARIANT(busy.size() >= o.window,
+                   "a timetable that repeats a window has each of its iterations");
   return busy[n * (busy.size() / o.window)].begin;
 }
 

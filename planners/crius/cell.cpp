@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "messages/base/folds.hpp"
+#include "messages/base/invariant.hpp"
 #include "planners/cost/model_partition.hpp"
 #include "planners/devices/profile.hpp"
 #include "planners/model/model_chain.hpp"
@@ -147,6 +148,8 @@ class stage_determination {
   /// The sum of the cheapest stages - 1 edges, where the paper's rule cuts.
   double cheapest_edges() const {
     auto edges = mapped(chain_, &chain_operator::output_bytes);
+    TROUPE_INVARIANT(stages_ >= 1 && stages_ <= edges.size(),
+                     "a Cell has no more stages than its model has operators");
     edges.pop_back();
     std::ranges::sort(edges);
     return std::accumulate(edges.begin(), edges.begin() + (stages_ - 1), 0.0);

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "messages/base/folds.hpp"
+#include "messages/base/invariant.hpp"
 #include "messages/base/time.hpp"
 #include "messages/domain/work_kind.hpp"
 #include "planners/cluster/planning_budget.hpp"
@@ -57,6 +58,7 @@ double own_rate(const job_view& j) {
 /// Samples/s of a running job, by the list that its other Cells are of.
 double present_rate(const cluster& c, const job_view& j) {
   if (!j.facts().elastic) return j.how.samples_per_s;
+  TROUPE_INVARIANT(!j.where.empty(), "a running job has GPUs");
   const std::vector types{c.nodes[j.where.front().node].gpu};
   const auto at = std::ranges::find_if(*j.plans, [&](const plan& p) {
     return p.gpu_types == types && p.data_parallel == j.how.data_parallel &&

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "messages/base/folds.hpp"
+#include "messages/base/invariant.hpp"
 
 // The search for a scheduling choice (section 6.1): a knapsack with one constraint per pool and at
 // most `depth` items of different jobs, where an item takes GPUs of one pool and frees some of
@@ -241,6 +242,7 @@ void scheduling_search::apply(std::uint32_t i, std::uint32_t left, double gain,
   descend(left - 1, gain + x.gain, next_extra);
   slack_[x.to] += x.taken;
   slack_[x.from] -= x.freed;
+  TROUPE_INVARIANT(used_.back() == i, "the search takes its choices back in reverse order");
   used_.pop_back();
 }
 

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "messages/base/folds.hpp"
+#include "messages/base/invariant.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/crius/crius_round.hpp"
 #include "planners/policy/elastic_jobs.hpp"
@@ -106,6 +107,8 @@ std::vector<decision> crius_round::solve() && {
     std::size_t next = groups[g].present == alike_jobs::none ? 0 : taken[g][groups[g].present];
     for (std::size_t k = 0; k < taken[g].size(); ++k) {
       if (k == groups[g].present) continue;
+      TROUPE_INVARIANT(next + taken[g][k] <= groups[g].jobs.size(),
+                       "the program gives a group no more choices than it has jobs");
       for (std::uint32_t n = 0; n < taken[g][k]; ++n)
         wishes.emplace_back(groups[g].jobs[next++], k);
     }

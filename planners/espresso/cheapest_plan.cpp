@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/invariant.hpp"
 #include "messages/base/time.hpp"
 #include "planners/cluster/planning_budget.hpp"
 #include "planners/espresso/cost_tree.hpp"
@@ -89,6 +90,7 @@ reason why_none(const cluster& c, const idle_index& all, const job_spec& job, bo
   free.objective = "fastest";
   const auto found = search_plans(c, all, free, 1, budget);
   if (!found) return found.error();
+  TROUPE_INVARIANT(!found->plans.empty(), "a search that succeeds has a plan");
   const double run_s = job.global_batch / found->plans.front().how.samples_per_s *
                        static_cast<double>(job.iterations);
   const auto ok = within_limits(timed, run_s, 0);

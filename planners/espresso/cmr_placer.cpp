@@ -1,10 +1,11 @@
 #include "planners/espresso/cmr_placer.hpp"
 
 #include <algorithm>
-#include <cassert>
+
 #include <cmath>
 #include <limits>
 
+#include "messages/base/invariant.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/cost/stage_time.hpp"
 
@@ -179,7 +180,8 @@ std::vector<ratio_candidate> explain_ratios(const cluster& c, const job_spec& jo
     return d.pipelines == made.how.data_parallel &&
            d.tensor == made.how.stages.front().tensor_parallel;
   });
-  assert(division != placer.divisions().end());
+  TROUPE_INVARIANT(division != placer.divisions().end(),
+                   "a plan that was made is of one of its placer's divisions");
   stage_counts counts;
   for (const auto& t : division->types)
     counts.push_back(static_cast<std::uint32_t>(

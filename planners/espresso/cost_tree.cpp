@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "messages/base/folds.hpp"
+#include "messages/base/invariant.hpp"
 #include "messages/base/time.hpp"
 #include "messages/domain/device_kind.hpp"
 #include "planners/cost/plan_time.hpp"
@@ -361,6 +362,7 @@ class cost_trees {
                          : expected<iteration_estimate>{refuse(timed.error())};
     if (!e) return never;
     ++out_.search.simulated;
+    TROUPE_INVARIANT(!timed->shapes.empty(), "a plan with times has the shape of a schedule");
     work_ += 500 * std::uint64_t{timed->shapes.front().microbatches} * timed->costs.size();
     return std::max(p.iteration_s, e->iteration_s);
   }

@@ -1,7 +1,8 @@
 #include "planners/espresso/pareto.hpp"
 
-#include <cassert>
 #include <utility>
+
+#include "messages/base/invariant.hpp"
 
 namespace troupe::planners {
 
@@ -12,7 +13,7 @@ namespace troupe::planners {
 pareto_front cheapest_by_time(const cluster& c, const idle_index& idle, const job_spec& job,
                               planning_budget& budget, const provision_options& options,
                               double step) {
-  assert(step > 0 && step < 1);
+  TROUPE_INVARIANT(step > 0 && step < 1, "a front has points between its ends");
   auto bounded = job;
   bounded.limits.slo_s = bounded.limits.deadline_s = bounded.limits.budget = {};
   pareto_front front;

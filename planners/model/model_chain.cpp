@@ -1,4 +1,6 @@
+
 #include "planners/model/model_chain.hpp"
+#include "messages/base/invariant.hpp"
 
 #include <fmt/format.h>
 
@@ -213,6 +215,8 @@ void model_chain::add(const chain_range& piece) {
 }
 
 chain_range model_chain::range(std::uint32_t first, std::uint32_t count) const {
+  TROUPE_INVARIANT(first + count < before_.size(),
+                   "a range of a chain ends where the chain ends, or before");
   auto sum = before_[first + count];
   sum.add(before_[first], -1);
   return sum;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "messages/admission/measured.hpp"
+#include "messages/base/invariant.hpp"
 #include "messages/domain/work_kind.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/devices/guesses.hpp"
@@ -144,6 +145,7 @@ void program_speeds::add(const cluster& c, const job_view& j, program_rate rate)
 /// By the nearest number of GPUs of the type, in powers of two; without one by the geometric mean
 /// of all types that say something of this one.
 double program_speeds::ratio_at(const std::string& gpu_type, std::uint32_t gpus) const {
+  TROUPE_INVARIANT(gpus > 0, "a plan has GPUs");
   const known_speed* nearest = nullptr;
   double distance = 0, logarithms = 0, counted = 0;
   const bool guess = std::ranges::find(guessed_, gpu_type) != guessed_.end();

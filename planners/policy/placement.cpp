@@ -182,6 +182,7 @@ expected<placed_plan> place_searched(const snapshot& s, const idle_index& all, c
   if (auto placed = place_planned(s, idle, j)) return std::move(*placed);
   auto found = search_plans(s.cluster, idle, *j.spec, 1, budget);
   if (!found) return wait();
+  TROUPE_INVARIANT(!found->plans.empty(), "a search that succeeds has a plan");
   auto& p = found->plans.front();
   const bool alone = s.running.empty() && s.moving.empty();
   if (!alone && plan_score(*j.spec, p) > max_score * plan_score(*j.spec, {best, {}})) return wait();

@@ -75,6 +75,7 @@ class execution {
           for (const auto h : asked_) choose(h);
           asked_.clear();
         });
+    TROUPE_INVARIANT(!ends_.empty(), "at least one iteration is simulated");
     if (record_) record_->length = ends_.back();
     return left_ == 0;
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "messages/base/invariant.hpp"
 #include "messages/base/random.hpp"
 #include "messages/base/time.hpp"
 #include "planners/schedule/event_queue.hpp"
@@ -312,6 +313,7 @@ class orders {
     d.asked = false;
     if (d.busy || d.waiting.empty()) return;
     const auto first = std::min_element(d.waiting.begin(), d.waiting.end());
+    TROUPE_INVARIANT(*first < ranked_[list].size(), "a transfer that waits has a turn on its list");
     const auto step = ranked_[list][*first];
     *first = d.waiting.back();
     d.waiting.pop_back();

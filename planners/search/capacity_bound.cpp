@@ -1,9 +1,9 @@
 #include "planners/search/capacity_bound.hpp"
 
 #include <algorithm>
-#include <cassert>
 
 #include "messages/base/folds.hpp"
+#include "messages/base/invariant.hpp"
 #include "messages/base/time.hpp"
 
 namespace troupe::planners {
@@ -11,7 +11,7 @@ namespace troupe::planners {
 capacity_bound::capacity_bound(const stage_table& table, const std::vector<double>& bytes,
                                const std::vector<std::uint32_t>& held)
     : needed_{table.size()} {
-  assert(table.homogeneous());
+  TROUPE_INVARIANT(table.homogeneous(), "a bound by capacity is of stages that are alike");
   const auto size = table.size();
   const auto stages = static_cast<std::uint32_t>(held.size());
   for (std::uint32_t behind = 0; behind < stages; ++behind) {

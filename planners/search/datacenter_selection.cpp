@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "messages/base/folds.hpp"
+#include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/domain/work_kind.hpp"
 #include "planners/cost/batch_split.hpp"
@@ -179,6 +180,7 @@ std::vector<order_outcome> what_if_orders(const cluster& c, const idle_index& id
     options.order = order;
     const auto made = select_datacenters(c, idle, job, options);
     if (!made) continue;
+    TROUPE_INVARIANT(made->chosen(), "a selection that was made has a row");
     const auto& row = *made->chosen();
     const double worth = o.batch == batch_rule::each ? row.throughput : row.samples_per_s;
     out.push_back({{}, row, row.cost_per_hour / 3600 / worth, rtt_of(c, made->datacenters, row)});

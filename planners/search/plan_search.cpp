@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/invariant.hpp"
 #include "messages/base/time.hpp"
 #include "planners/cluster/planning_budget.hpp"
 #include "planners/plans/bounds.hpp"
@@ -139,6 +140,7 @@ class search {
       for (const bool timed : {false, true}) {
         const auto best = search{cluster_, idle_, free, 1, budget_}.run();
         if (!best) break;
+        TROUPE_INVARIANT(!best->plans.empty(), "a search that succeeds has a plan");
         const auto& how = best->plans.front().how;
         const double run_s =
             job_.global_batch / how.samples_per_s * static_cast<double>(job_.iterations);

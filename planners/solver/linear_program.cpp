@@ -8,6 +8,7 @@
 #include <CoinPackedVector.hpp>
 #include <OsiClpSolverInterface.hpp>
 
+#include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
 
 namespace troupe::planners {
@@ -79,6 +80,8 @@ linear_solver::linear_solver(const linear_program& p, bool integral)
   for (const auto& c : p.columns_) {
     starts.push_back(static_cast<int>(rows.size()));
     for (const auto& e : c.entries) {
+      TROUPE_INVARIANT(e.row < p.rows_.size(),
+                       "a coefficient of a column is of a row that was added");
       rows.push_back(static_cast<int>(e.row));
       values.push_back(e.value);
     }
@@ -125,6 +128,8 @@ expected<void> linear_solver::add_row(const std::vector<double>& values, double 
   for (const double v : values)
     if (auto ok = check_number(v, "coefficient"); !ok) return ok;
   CoinPackedVector row;
+  TROUPE_INVARIANT(values.size() <= coin_->columns,
+                   "a row has coefficients of columns that were added");
   for (std::size_t i = 0; i < values.size(); ++i)
     if (values[i] != 0) row.insert(static_cast<int>(i), values[i]);
   coin_->solver.addRow(row, coin_->bound(lower), coin_->bound(upper));
@@ -171,6 +176,8 @@ std::optional<integral_solution> linear_solver::search(const search_limits& limi
   if (limits.relative_gap > 0) model.setAllowableFractionGap(limits.relative_gap);
   model.setMaximumNodes(limits.max_nodes);
   model.setDblParam(CbcModel::CbcCutoffIncrement, limits.min_improvement);
+  TROUPE_INVARIANT(!known || known->x.size() == coin_->columns,
+                   "a known solution has a value for each column");
   if (known)
     model.setBestSolution(known->x.data(), static_cast<int>(known->x.size()), known->objective,
                           true);

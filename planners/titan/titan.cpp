@@ -19,6 +19,7 @@
 #include <fmt/format.h>
 
 #include "messages/base/folds.hpp"
+#include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/domain/work_kind.hpp"
 #include "planners/cluster/gpu_pools.hpp"
@@ -273,6 +274,8 @@ class titan final : public queue_policy {
     const auto jobs =
         mapped(p.program.columns[column].jobs, [&](std::uint32_t j) { return p.jobs[j]; });
     const auto& meaning = p.columns[column];
+    TROUPE_INVARIANT(!jobs.empty() && meaning.run_s > 0,
+                     "a column that is taken has jobs, and a time that they run");
     auto d = start_job(jobs.front()->id, std::move(how), std::move(place.where));
     const auto& spec = *jobs.front()->spec;
     if (!facts_of(spec).malleable) return d;

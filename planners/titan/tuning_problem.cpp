@@ -6,6 +6,7 @@
 #include <map>
 
 #include "messages/base/folds.hpp"
+#include "messages/base/invariant.hpp"
 #include "messages/domain/work_kind.hpp"
 #include "planners/cluster/planning_budget.hpp"
 #include "planners/cluster/queue_order.hpp"
@@ -47,6 +48,8 @@ plan tuning_problem::plan_of(std::size_t column) const {
 }
 
 merge_kind tuning_problem::kind_of(std::size_t column) const {
+  TROUPE_INVARIANT(column < program.columns.size() && !program.columns[column].jobs.empty(),
+                   "a column of the program is of a job");
   return mergeable[program.columns[column].jobs.front()].kind;
 }
 

@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/invariant.hpp"
 #include "messages/base/untrusted_file.hpp"
 #include "runtime/process/program.hpp"
 
@@ -123,6 +124,7 @@ std::string why_not(const std::string& path, const std::string& shown, int why,
 }
 
 std::string why_not_program(const process_options& o, int why) {
+  TROUPE_INVARIANT(!o.command.empty(), "a program that was to start has a name");
   const auto& word = o.command.front();
   auto name = visible(word);
   const char* python = std::getenv("TROUPE_PYTHON");

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "messages/base/invariant.hpp"
 #include "messages/base/untrusted_file.hpp"
 #include "text/chat/chat_values.hpp"
 #include "text/chat/special_names.hpp"
@@ -275,6 +276,7 @@ expected<written_chat> chat_template::write(std::span<const chat_message> messag
   if (!how.continues) return written(messages, how, now);
   constexpr std::string_view word = "GO-ON-BEHIND-THIS-4711", mark = "GO-ON-BEHIND-THIS-4711 ";
   std::vector<chat_message> marked{messages.begin(), messages.end()};
+  TROUPE_INVARIANT(!marked.empty(), "a chat whose last message goes on has one");
   auto& last = marked.back();
   last.text += mark;
   if (!last.parts.empty()) last.parts.back() += mark;

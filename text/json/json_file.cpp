@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "messages/base/invariant.hpp"
 #include "messages/base/python_numbers.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/shown.hpp"
@@ -50,10 +51,12 @@ class unique_names final : public passing_reader {
     return true;
   }
   bool end_object() override {
+    TROUPE_INVARIANT(!open_.empty(), "an object that ends has begun");
     open_.pop_back();
     return true;
   }
   bool key(string_t& name) override {
+    TROUPE_INVARIANT(!open_.empty(), "a name is in an object that has begun");
     if (!open_.back().insert(name).second && !twice_) twice_ = name;
     return true;
   }

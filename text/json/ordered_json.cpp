@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "messages/base/invariant.hpp"
+
 namespace troupe::gpu {
 
 namespace {
@@ -44,6 +46,8 @@ class reader final : public nlohmann::json_sax<ordered_json> {
   // A container's place stays where it is while it is open: nothing else is added beside it.
   ordered_json* place(ordered_json v) {
     if (open_.empty()) return &root_.emplace(std::move(v));
+    TROUPE_INVARIANT(open_.back()->is_array() || open_.back()->is_object(),
+                     "a value that is not the first is in a list or an object");
     auto& parent = *open_.back();
     if (parent.is_array()) {
       parent.push_back(std::move(v));

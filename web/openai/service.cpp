@@ -7,6 +7,7 @@
 #include <cctype>
 #include <utility>
 
+#include "messages/base/invariant.hpp"
 #include "web/http/access_log.hpp"
 #include "web/http/browser_requests.hpp"
 
@@ -408,6 +409,7 @@ answer::question service::question_of(const openai::request& asked, const served
     q.prompt_tokens += g.prompts[i].size();
     answer::echoed before;
     if (asked.echo) before.text = text_of(asked.prompts[i], m);
+    TROUPE_INVARIANT(!g.prompts[i].empty(), "a prompt has a token");
     if (asked.echo && q.log_probabilities) before.first = g.prompts[i].front();
     q.prefixes.insert(q.prefixes.end(), asked.n, before);
   }

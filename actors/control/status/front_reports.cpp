@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "messages/base/find_in.hpp"
+#include "messages/base/invariant.hpp"
 #include "messages/domain/address.hpp"
 
 namespace troupe::actors {
@@ -14,6 +15,7 @@ namespace {
 bool decodes(const ledger& book, const reported_decoder& d) {
   const auto* l = book.lease(d.state.lease);
   const auto* j = l ? book.job(l->granted.job) : nullptr;
+  TROUPE_INVARIANT(!l || !l->granted.parts.empty(), "a lease has GPUs of a node");
   return j && j->spec->serve && l->granted.parts.front().node == d.node;
 }
 

@@ -6,6 +6,7 @@
 
 #include "gpu/inference/inference_device.hpp"
 #include "messages/base/find_in.hpp"
+#include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/time.hpp"
 
@@ -126,6 +127,7 @@ guest_prompts::prompt guest_prompts::begin(address gateway, const prefill_order&
   const bool last = o.guest + 1 == o.group.guests.size();
   if (!last) p.to_next.emplace();
   const auto layers = o.group.guests[o.guest].layers;
+  TROUPE_INVARIANT(!p.work.rows.empty(), "a prompt has a tile");
   p.layers_a_block = layers_a_block(layers, p.work.rows.front());
   const auto per_tile = (layers + p.layers_a_block - 1) / p.layers_a_block;
   p.blocks = static_cast<std::uint32_t>(tiles) * per_tile + (last ? 1 : 0);

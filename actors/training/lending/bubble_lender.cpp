@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 
+#include "messages/base/invariant.hpp"
 #include "messages/base/time.hpp"
 #include "messages/base/units.hpp"
 #include "messages/domain/device_kind.hpp"
@@ -90,6 +91,7 @@ std::vector<busy_time> busy_in(const planners::timetable& t, std::size_t stage,
 /// long.
 std::uint32_t iterations_shown(const training_plan& plan, std::uint64_t window) {
   constexpr std::uint64_t min = 6, max_times = 20'000;
+  TROUPE_INVARIANT(!plan.stages.empty(), "a plan of a training has a stage");
   const auto each = plan.stages.size() * (plan.stages.front().order.size() + 2);
   return static_cast<std::uint32_t>(std::min(window, std::max(min, max_times / each)));
 }
@@ -126,6 +128,8 @@ window_timetable timetable_of(const training_plan& plan, const planners::measure
   out.iteration_s = shown > 2   ? begin_s(shown - 2) - begin_s(shown - 3)
                     : shown > 1 ? begin_s(1) - zero_s
                                 : t->length - zero_s;
+  TROUPE_INVARIANT(shown >= 1 && shown <= window,
+                   "an iteration at least is shown, and none beyond the window");
   const double not_shown_s = static_cast<double>(window - shown) * out.iteration_s;
   double over_s = 0, answer_s = never;
   for (std::size_t i = 0; i < t->steps.size(); ++i) {
@@ -133,6 +137,7 @@ window_timetable timetable_of(const training_plan& plan, const planners::measure
     for (std::uint32_t k = 0; k < shown; ++k)
       std::ranges::copy(busy_in(*t, i, k), std::back_inserter(busy));
     for (auto& b : busy) b.begin_s -= zero_s, b.end_s -= zero_s;
+    TROUPE_INVARIANT(!busy.empty(), "a stage is busy in each iteration");
     over_s = std::max(over_s, busy.back().end_s + not_shown_s + report_s[i]);
     if (i % t->stages == 0) answer_s = std::min(answer_s, report_s[i]);
   }
