@@ -2,8 +2,8 @@
 # MPICH's MPI_Allreduce with MPI_MAX over one NaN gives the ranks of one call different results, up
 # to three of them among four ranks.
 #
-# Packages: Debian 12's mpich, libmpich12 and libmpich-dev 4.0.2-3+b1; compiled with the gcc that is
-# there.
+# Packages: Debian 12's mpich, libmpich12 and libmpich-dev 4.0.2-3+b1; compiled with the gcc that
+# is there.
 # Seen: each rank gives one double, its own number, and one rank gives NaN instead. Two ranks: both
 # have what the other one gave. Four ranks, NaN at the last: they get NaN, 2, 1 and 2, so that one
 # has less than the largest number of the others. Three ranks: alike if rank 1 has the NaN, two
@@ -11,9 +11,9 @@
 # Likely guess: NaN may be kept or lost, but every rank has the same answer; that is what
 # MPI_Allreduce is for.
 # Why it matters: "was there an overflow", "is the loss still finite", "which scale do we take" are
-# asked by an allreduce of a maximum so that all ranks decide alike. Here some ranks skip the step or
-# stop, the others go on: the next collective waits for ranks that never come, or the replicas part
-# without a word.
+# asked by an allreduce of a maximum so that all ranks decide alike. Here some ranks skip the step
+# or stop, the others go on: the next collective waits for ranks that never come, or the replicas
+# part without a word.
 # Date: 2026-12-01
 #
 # Exit status: 0 as seen, 1 otherwise, 2 if the packages cannot be had.

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# MPICH's mpiexec exits with the bitwise OR of its ranks' exit codes, or of the numbers of the signals
-# that ended them, so that its status is often one that no rank had and that means something else.
+# MPICH's mpiexec exits with the bitwise OR of its ranks' exit codes, or of the numbers of the
+# signals that ended them, so that its status is often one that no rank had and that means
+# something else.
 #
 # Packages: Debian 12's mpich and libmpich12 4.0.2-3+b1.
-# Seen: two ranks that exit with 1 and 2, in either order, give 3; 64 and 11 give 75. A rank killed by
-# SIGKILL gives 9, not 137, and 66 of another rank does not count beside it. A rank that aborts
+# Seen: two ranks that exit with 1 and 2, in either order, give 3; 64 and 11 give 75. A rank killed
+# by SIGKILL gives 9, not 137, and 66 of another rank does not count beside it. A rank that aborts
 # (SIGABRT, 6) while another one runs gives 6 or, about every second time, 15, which reads as
 # SIGTERM: mpiexec ends the other rank by SIGKILL (9), and 6 | 9 is 15.
 # Likely guess: the status of one rank, the first to fail, the lowest or the largest (OpenMPI's and

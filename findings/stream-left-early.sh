@@ -1,21 +1,22 @@
 #!/usr/bin/env bash
-# Leaving the loop over a streamed answer ends the request in four clients of language models; three
-# others keep it open: one reads the answer to its end, two hold the connection without reading.
+# Leaving the loop over a streamed answer ends the request in four clients of language models;
+# three others keep it open: one reads the answer to its end, two hold the connection without
+# reading.
 #
 # Packages: npm openai 6.49.0, groq-sdk 1.6.0, @mistralai/mistralai 2.7.0, @langchain/openai 1.5.8
 # with @langchain/core 1.4.0, ai 6.0.326 with @ai-sdk/openai-compatible 2.0.92,
 # @huggingface/inference 4.13.30, ollama 0.6.4; node 20.
-# Seen: the server streams 2,000 pieces of 8 kB as fast as they are taken; the program does "for await
-# (const part of answer) { ...; break; }" after two. openai, groq-sdk, mistralai and langchain close
-# the connection at once. ai takes all 2,000, also if the reader of its textStream is cancelled.
-# @huggingface/inference and ollama take what the buffers hold and nothing more, and the connection
-# stays open as long as the script looked. With an abort signal, or abort() of ollama's answer, all
-# three close it.
+# Seen: the server streams 2,000 pieces of 8 kB as fast as they are taken; the program does "for
+# await (const part of answer) { ...; break; }" after two. openai, groq-sdk, mistralai and
+# langchain close the connection at once. ai takes all 2,000, also if the reader of its textStream
+# is cancelled. @huggingface/inference and ollama take what the buffers hold and nothing more, and
+# the connection stays open as long as the script looked. With an abort signal, or abort() of
+# ollama's answer, all three close it.
 # Likely guess: "break" returns the iterator, which ends the request, as fetch's own body does.
 # Why it matters: a server stops computing when its client is gone. Whoever reads until a stop
-# word, the first line or the first valid JSON and breaks pays for the whole answer with one client;
-# with two others a slot of the server, with its cache of keys and values, stays taken by an answer
-# that nobody reads.
+# word, the first line or the first valid JSON and breaks pays for the whole answer with one
+# client; with two others a slot of the server, with its cache of keys and values, stays taken by
+# an answer that nobody reads.
 # Date: 2026-12-01
 #
 # Exit status: 0 as seen, 1 otherwise, 2 if the packages cannot be had.

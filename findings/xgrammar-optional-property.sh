@@ -5,14 +5,14 @@
 # Packages: npm @mlc-ai/web-xgrammar 0.1.27 (its newest); node 20.
 # Seen: properties "tp", an enum of 1, 2, 4 and 8, and "note", a string, neither required. With
 # "additionalProperties": true, or with none of it and strictMode off, {"tp": 3}, {"tp": "all"} and
-# {"note": 7} are taken; with "additionalProperties": {"type": "string"} {"tp": "all"} is. A required
-# property is held to its schema, but may come a second time with any value, which is the one that
-# JSON.parse keeps. With "additionalProperties": false all is as the schema says.
+# {"note": 7} are taken; with "additionalProperties": {"type": "string"} {"tp": "all"} is. A
+# required property is held to its schema, but may come a second time with any value, which is the
+# one that JSON.parse keeps. With "additionalProperties": false all is as the schema says.
 # Likely guess: the schema of a named property holds wherever the property comes; other keys are
 # those that have no schema of their own.
-# Why it matters: allowing other keys is the default of JSON Schema and what tools for agents write;
-# optional settings with an enum are the common case. The answer that the grammar vouches for fails
-# the very schema that it was made from.
+# Why it matters: allowing other keys is the default of JSON Schema and what tools for agents
+# write; optional settings with an enum are the common case. The answer that the grammar vouches
+# for fails the very schema that it was made from.
 # Date: 2026-12-01
 #
 # Exit status: 0 as seen, 1 otherwise, 2 if the packages cannot be had.

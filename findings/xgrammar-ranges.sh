@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# XGrammar's grammar of a JSON schema lets through numbers above a maximum or below a minimum
-# ("1 to 128" takes 129), and of decimals it shuts out many that are allowed.
+# XGrammar's grammar of a JSON schema lets through numbers above a maximum or below a minimum ("1
+# to 128" takes 129), and of decimals it shuts out many that are allowed.
 #
 # Packages: npm @mlc-ai/web-xgrammar 0.1.27 (its newest); node 20.
 # Seen: {"type": "integer", "minimum": 1, "maximum": 128} takes 129, 1 to 1024 takes 1025 to 1029,
-# -128 to 127 takes -129, 128 and 129, 100 to 150 takes 151 to 159; 1 to 100, 0 to 255 and 1 to 4096
-# are exact. Of the ranges from 1 to 100, 101, ... 260, half take too much. Numbers 0 to 1
+# -128 to 127 takes -129, 128 and 129, 100 to 150 takes 151 to 159; 1 to 100, 0 to 255 and 1 to
+# 4096 are exact. Of the ranges from 1 to 100, 101, ... 260, half take too much. Numbers 0 to 1
 # take 1.5, also with both exclusive; -1 to 1 takes 1.5 and -1.5 and shuts out -0.5; with a minimum
 # of 0 alone 0.5 is shut out; 0 to 1.5 shuts out 1. Nothing warns.
 # Likely guess: bounds are exact, at least for integers; or a schema whose bounds a grammar cannot

@@ -11,8 +11,8 @@
 # Likely guess: only the large message is lost; the manual says that the peer is disconnected, and
 # a broken connection is made again by the side that connects.
 # Why it matters: the limit is set against a wrong or hostile peer. One report or tensor that grew
-# too large silently takes other work out of its sender's queue, or parts a worker from its scheduler
-# until one of them is started again; which of both depends on who binds.
+# too large silently takes other work out of its sender's queue, or parts a worker from its
+# scheduler until one of them is started again; which of both depends on who binds.
 # Date: 2026-12-01
 #
 # Exit status: 0 as seen, 1 otherwise, 2 if the packages cannot be had.
