@@ -1,49 +1,36 @@
 #include "formats/load/groups.hpp"
 
-#include <algorithm>
 #include <string>
 
-#include "formats/parse/reader.hpp"
+#include "formats/load/key_reader.hpp"
 #include "messages/admission/admission.hpp"
 
 namespace troupe::formats {
 namespace {
 
-using admission::max_batch, admission::max_gpus;
-constexpr std::uint32_t max_pieces = 1'000'000;
-
-/// The index of the name that a key has, in an order that `known` keeps.
-bool read_named_index(map_reader& map, const char* key, const std::vector<std::string>& known,
-                      need n, std::optional<std::uint32_t>& out) {
-  std::string name;
-  if (!map.read_choice(key, name, known, n)) return false;
-  out = static_cast<std::uint32_t>(std::ranges::find(known, name) - known.begin());
-  return true;
-}
+using admission::max_batch;
 
 /// Stages follow each other: what is before a stage is where it begins.
-std::vector<plan_stage> read_group_stages(map_reader& map, const cluster& c) {
-  const auto gpus = names_of(c.gpus), datacenters = names_of(c.datacenters);
-  std::vector<plan_stage> stages;
+std::vector<chosen_stage> read_group_stages(map_reader& map, const cluster* c) {
+  std::vector<chosen_stage> stages;
   std::uint32_t next = 0;
   const auto add = [&](map_reader& item) {
-    plan_stage s;
-    read_named_index(item, "gpu", gpus, need::required, s.gpu);
-    item.read_whole("pieces", s.count, 0u, max_pieces, need::required);
-    s.first = next;
-    item.read_whole("first_piece", s.first, 0u, max_pieces);
-    if (s.first != next)
+    auto& s = stages.emplace_back();
+    read_keys(item, admission::group_stage_keys(), s);
+    if (c) {
+      item.read_choice("gpu", s.gpu, names_of(c->gpus));
+      std::string datacenter;
+      item.read_choice("datacenter", datacenter, names_of(c->datacenters));
+    }
+    std::uint32_t first = next;
+    item.read_whole("first_piece", first, 0u, std::uint32_t{admission::max_operators});
+    if (first != next)
       item.fail("first_piece", "found {}, expected {}: the stages before have as many pieces",
-                s.first, next);
-    item.read_whole("tensor_parallel", s.tensor_parallel, 1u, max_gpus);
-    read_named_index(item, "datacenter", datacenters, need::optional, s.datacenter);
-    std::uint32_t held = 0;
-    if (item.read_whole("held", held, 1u, max_batch)) s.held = held;
+                first, next);
     // A printed plan has it: it is computed from the others.
     item.skip("bytes_per_gpu");
     item.finish();
-    next += s.count;
-    stages.push_back(s);
+    next += s.pieces;
   };
   map.each("stages", add, 1, need::required);
   return stages;
@@ -53,21 +40,14 @@ chosen_groups read_groups(findings& found, const value& tree, const cluster& c) 
   chosen_groups all;
   map_reader map{found, tree, ""};
   map.read_whole("rows_per_microbatch", all.rows, 1u, max_batch, need::required);
-  const auto read_group = [&](map_reader& item, const char* pipelines) {
-    pipeline_group g;
-    item.read_whole(pipelines, g.pipelines, 1u, max_gpus, need::required);
-    item.read_whole("microbatches", g.microbatches, 1u, max_batch, need::required);
-    g.stages = read_group_stages(item, c);
-    all.groups.push_back(std::move(g));
-  };
   if (map.find("groups") == nullptr) {
-    read_group(map, "data_parallel");
+    auto& g = all.groups.emplace_back();
+    map.read_whole("data_parallel", g.pipelines, 1u, admission::max_pipelines, need::required);
+    map.read_whole("microbatches", g.microbatches, 1u, admission::max_pipeline_microbatches,
+                   need::required);
+    g.stages = read_group_stages(map, &c);
   } else {
-    const auto add = [&](map_reader& item) {
-      read_group(item, "pipelines");
-      item.finish();
-    };
-    map.each("groups", add, 1, need::required);
+    all.groups = read_chosen_groups(map, &c);
     for (const auto* key : {"data_parallel", "microbatches", "stages"}) map.skip(key);
   }
   for (const auto* key : {"tensor_parallel", "pipeline_parallel", "gpus", "bytes_per_gpu",
@@ -78,6 +58,18 @@ chosen_groups read_groups(findings& found, const value& tree, const cluster& c) 
 }
 
 }  // namespace
+
+std::vector<chosen_group> read_chosen_groups(map_reader& map, const cluster* c) {
+  std::vector<chosen_group> groups;
+  const auto add = [&](map_reader& item) {
+    auto& g = groups.emplace_back();
+    read_keys(item, admission::group_keys(), g);
+    g.stages = read_group_stages(item, c);
+    item.finish();
+  };
+  map.each("groups", add, 1, need::required);
+  return groups;
+}
 
 expected<chosen_groups> load_groups(const std::filesystem::path& file, const cluster& c) {
   return read_file(file,

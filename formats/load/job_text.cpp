@@ -85,6 +85,13 @@ json pipeline_map(const job_spec& job) {
     map["recompute"] = false;
   const double pieces_each = job.model.operators.empty() ? 2 : 1;
   for (const auto pieces : w.cut) map["cut"].push_back(pieces / pieces_each);
+  if (w.groups)
+    for (const auto& g : *w.groups) {
+      auto& to = map["groups"].emplace_back(json::object());
+      add_keys(to, admission::group_keys(), g);
+      for (const auto& s : g.stages)
+        add_keys(to["stages"].emplace_back(json::object()), admission::group_stage_keys(), s);
+    }
   if (w.bubbles) {
     auto& bubbles = map["bubbles"] = json::object();
     add_files(bubbles, w.bubbles->model);

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "formats/load/groups.hpp"
 #include "formats/load/key_reader.hpp"
 #include "formats/load/load.hpp"
 #include "formats/load/part_readers.hpp"
@@ -150,6 +151,7 @@ pipeline_wish read_pipeline(map_reader& pipeline, const job_spec& job, const fs:
     const bool files = job.train && !is_simulated(job.train->device);
     w.bubbles = read_bubbles(pipeline.found(), *lent, files, directory);
   }
+  if (pipeline.find("groups")) w.groups = read_chosen_groups(pipeline, nullptr);
   return w;
 }
 

@@ -175,42 +175,8 @@ problem check_wish(const pipeline_wish& w, bool slots) {
 // layer.
 std::optional<objection> check_model_of(const job_spec& job) {
   const auto& m = job.model;
-  const auto parts = m.operators.empty() ? 2 * std::size_t{m.layers} : m.operators.size();
-  if (job.pipeline.stages > parts)
-    return failure("pipeline", "{} stages are more than the {} {} of '{}'", job.pipeline.stages,
-                   parts, m.operators.empty() ? "sublayers" : "operators", shown(m.name));
-  if (const auto& cut = job.pipeline.cut; !cut.empty()) {
-    const auto what = m.operators.empty() ? "sublayers (two per layer)" : "operators";
-    const auto sum = std::accumulate(cut.begin(), cut.end(), std::uint64_t{0});
-    if (cut.size() != job.pipeline.stages)
-      return failure("pipeline", "cut has {} stages, but stages is {}", cut.size(),
-                     job.pipeline.stages);
-    if (sum != parts)
-      return failure("pipeline", "cut covers {} {} of the {} of '{}'", sum, what, parts,
-                     shown(m.name));
-    if (std::ranges::find(cut, 0u) != cut.end())
-      return failure("pipeline", "a stage of cut has no {}", what);
-    std::size_t first = 0;
-    for (const auto n : cut) {
-      if (first > 0 && !m.operators.empty() && m.operators[first].glued)
-        return failure("pipeline",
-                       "cut separates layer {} ({}) from the one before it, which "
-                       "shares a parameter with it",
-                       first, shown(m.operators[first].name));
-      first += n;
-    }
-  }
-  if (const auto t = job.pipeline.tensor_parallel; t > 1) {
-    if (!m.operators.empty() || m.family != "gpt")
-      return failure("pipeline", "tensor_parallel supports models of family gpt only, not '{}'",
-                     shown(m.name));
-    if (!splits_into(m, t))
-      return failure("pipeline",
-                     "tensor_parallel ({}) must divide the head count ({}), the count of key and "
-                     "value heads ({}) and the MLP width ({}) of '{}'",
-                     t, m.heads, m.kv_heads == 0 ? m.heads : m.kv_heads, mlp_width(m),
-                     shown(m.name));
-  }
+  if (auto p = check_cut(m, job.pipeline.cut, job.pipeline.stages)) return at_key("pipeline", p);
+  if (auto p = check_tensor(m, job.pipeline.tensor_parallel)) return at_key("pipeline", p);
   if (job.train && job.train->program && !has_program_layers(m))
     return failure("model",
                    "'{}' is of family {}; a training with a program has the model of family "
@@ -219,6 +185,7 @@ std::optional<objection> check_model_of(const job_spec& job) {
   if (job.train && !job.train->program && !is_simulated(job.train->device) && m.family != "gpt")
     return failure("train", "'{}' is of family {}; the built-in trainer trains gpt", shown(m.name),
                    m.family);
+  if (job.pipeline.groups) return at_key("pipeline", inside("groups", check_groups(job)));
   // Those that divide the sequences have the same samples.
   const auto pipelines =
       std::max(job.pipeline.data_parallel / context_parallel_of(job.pipeline), 1u);
@@ -251,6 +218,8 @@ std::optional<objection> check_pipeline(const job_spec& job) {
         "command excludes train, slots and pipeline: a program sets up its own pipeline");
   if (job.slots && !job.pipeline.cut.empty())
     return failure("pipeline", "cut applies to a model, and a slots job has none");
+  if (job.slots && job.pipeline.groups)
+    return failure("pipeline", "groups apply to a model, and a slots job has none");
   if (job.slots && job.pipeline.rows > 0)
     return failure("pipeline", "rows are samples of a batch, and a slots job has none");
   if (job.slots && job.pipeline.tensor_parallel > 1)

@@ -122,4 +122,11 @@ problem first_invalid_inside(const key_table<T>& keys, const T& object) {
 /// All sizes of a model.
 problem check_model(const model& m);
 
+/// A cut of the model into stages, in pieces; empty: only their number is given.
+problem check_cut(const model& m, const std::vector<std::uint32_t>& cut, std::uint32_t stages);
+/// The GPUs that share a stage.
+problem check_tensor(const model& m, std::uint32_t gpus);
+/// The groups of pipelines that a job's user chose. REQUIRES: it has them.
+problem check_groups(const job_spec& job);
+
 }  // namespace troupe::admission

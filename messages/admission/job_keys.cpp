@@ -220,7 +220,30 @@ key_table<pipeline_wish> pipeline_keys(bool study) {
       {"overlap", &t::overlap},
       {"cut"},
       {"bubbles"},
+      {"groups"},
   };
+}
+
+const key_table<chosen_group>& group_keys() {
+  using t = chosen_group;
+  static const key_table<t> rows{
+      {"pipelines", &t::pipelines, up_to(max_pipelines), required},
+      {"microbatches", &t::microbatches, up_to(max_pipeline_microbatches), required},
+      {"stages"},
+  };
+  return rows;
+}
+
+const key_table<chosen_stage>& group_stage_keys() {
+  using t = chosen_stage;
+  static const key_table<t> rows{
+      {"gpu", &t::gpu, required},
+      {"pieces", &t::pieces, range{0, max_operators}, required},
+      {"tensor_parallel", &t::tensor_parallel, up_to(max_tensor_parallel)},
+      {"datacenter", &t::datacenter},
+      {"held", &t::held, up_to(max_pipeline_microbatches)},
+  };
+  return rows;
 }
 
 const key_table<serving>& serve_keys() {

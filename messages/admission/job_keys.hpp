@@ -96,6 +96,8 @@ const key_table<serving>& serve_keys();          // serve:
 const key_table<bubble_lending>& bubble_keys();  // bubbles:
 /// pipeline:. A study has no model from which stages and micro-batches could follow.
 key_table<pipeline_wish> pipeline_keys(bool study = false);
+const key_table<chosen_group>& group_keys();        // each of its groups:
+const key_table<chosen_stage>& group_stage_keys();  // each of their stages:
 /// The keys of a model; the sizes are required unless it is given as operators.
 key_table<model> model_keys(bool operators = false);
 

@@ -88,6 +88,27 @@ struct slot_costs {
   TROUPE_FIELDS(slot_costs, forward, recompute, backward, lan, wan, prefill_per_1k);
 };
 
+/// A stage of pipelines that a job's user chose, by the names of its cluster.
+struct chosen_stage {
+  std::string gpu;
+  std::uint32_t pieces = 0;                        // consecutive ones of the model
+  std::optional<std::uint32_t> tensor_parallel{};  // GPUs of a node that share it; none: one
+  std::optional<std::string> datacenter{};         // none: the cluster has one
+  std::optional<std::uint32_t> held{};             // micro-batches in flight at most
+  static constexpr std::size_t required = 2;
+
+  TROUPE_FIELDS(chosen_stage, gpu, pieces, tensor_parallel, datacenter, held);
+};
+
+/// Equal pipelines that a job's user chose.
+struct chosen_group {
+  std::uint32_t pipelines = 1;
+  std::uint32_t microbatches = 1;  // of each of them in an iteration
+  std::vector<chosen_stage> stages;
+
+  TROUPE_FIELDS(chosen_group, pipelines, microbatches, stages);
+};
+
 /// Requested properties of the pipelines; key `pipeline:`. 0: the planner decides.
 struct pipeline_wish {
   std::uint32_t stages = 0;
@@ -114,12 +135,21 @@ struct pipeline_wish {
   // Collectives of GPUs that share a stage, messages between stages and sums of gradients run
   // beside the work that does not need them. For estimates; none: each waits for the one before.
   std::optional<bool> overlap{};
+  // All pipelines, with their shares of the batch and their places; none: the planner decides.
+  std::optional<std::vector<chosen_group>> groups{};
   static constexpr std::size_t required = 8;
 
   TROUPE_FIELDS(pipeline_wish, stages, data_parallel, microbatches, stages_per_datacenter,
                 max_in_flight, connections, tensor_parallel, recompute, rows, cut, virtual_stages,
-                bubbles, recompute_layers, context_parallel, overlap);
+                bubbles, recompute_layers, context_parallel, overlap, groups);
 };
+
+/// Micro-batches of an iteration over all pipelines of the groups.
+inline std::uint64_t microbatches_of(const std::vector<chosen_group>& groups) {
+  std::uint64_t n = 0;
+  for (const auto& g : groups) n += std::uint64_t{g.pipelines} * g.microbatches;
+  return n;
+}
 
 /// Pipelines among which each sequence is divided; 1: it is not.
 inline std::uint32_t context_parallel_of(const pipeline_wish& w) {

@@ -54,7 +54,8 @@ struct job_view {
   // The last attempt's shape; 0: there was none.
   std::uint32_t rows = 0;  // samples per micro-batch
   std::uint32_t data_parallel = 0;
-  std::string owner{};  // the name of the key that submitted it
+  std::vector<pipeline_group> groups{};  // empty: its pipelines were alike
+  std::string owner{};                   // the name of the key that submitted it
   /// An elastic program's attempts so far and its measured costs; null: there was none.
   std::shared_ptr<const elastic_record> elastic{};
   bool followed = false;  // while it is running: another job gets GPUs from it

@@ -95,8 +95,10 @@ class crius final : public policy {
     return once;
   }
 
-  /// Studies in slots have no model to cut into Cells.
-  bool places(const job_spec& job, bool) const override { return facts_of(job).has_model; }
+  /// Studies in slots have no model to cut into Cells, and groups of their users' own are no Cells.
+  bool places(const job_spec& job, bool) const override {
+    return facts_of(job).has_model && !job.pipeline.groups;
+  }
 
   std::vector<decision> decide(const snapshot& s, random_source&) const override {
     return o_.solver ? crius_round{s, o_}.solve() : crius_round{s, o_}.decide();

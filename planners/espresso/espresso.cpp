@@ -19,7 +19,8 @@ namespace {
 /// trainings and studies in slots bring their own stages or memory.
 bool is_provisioned(const job_view& j) {
   const auto& s = *j.spec;
-  return (s.limits.slo_s || s.limits.budget) && facts_of(s).simulated && !s.memory;
+  return (s.limits.slo_s || s.limits.budget) && facts_of(s).simulated && !s.memory &&
+         !s.pipeline.groups;
 }
 
 class espresso : public policy {

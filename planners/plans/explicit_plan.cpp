@@ -7,6 +7,7 @@
 #include "messages/domain/tensor_split.hpp"
 #include "planners/cost/measured_memory.hpp"
 #include "planners/cost/plan_time.hpp"
+#include "planners/plans/known_types.hpp"
 
 namespace troupe::planners {
 
@@ -38,7 +39,54 @@ expected<void> take_gpus(const cluster& c, const plan_stage& stage, std::uint32_
                 stage.datacenter ? " of " + c.datacenters[*stage.datacenter].name : "");
 }
 
+/// The index of a name; none: the list does not have it.
+template <class List>
+std::optional<std::uint32_t> index_of(const List& all, const std::string& name) {
+  for (std::uint32_t i = 0; i < all.size(); ++i)
+    if (all[i].name == name) return i;
+  return {};
+}
+
 }  // namespace
+
+expected<std::vector<pipeline_group>> groups_on(const cluster& c,
+                                                const std::vector<chosen_group>& chosen) {
+  std::vector<pipeline_group> groups;
+  for (const auto& g : chosen) {
+    auto& group = groups.emplace_back(pipeline_group{g.pipelines, g.microbatches, {}});
+    std::uint32_t first = 0;
+    for (const auto& s : g.stages) {
+      plan_stage stage{first, s.pieces, s.tensor_parallel.value_or(1), index_of(c.gpus, s.gpu), 0};
+      if (!stage.gpu)
+        return refuse(reason::kind::unknown, "pipeline.groups: {} has no GPU '{}'{}", c.name, s.gpu,
+                      known_types_text(c, s.gpu));
+      if (s.datacenter) stage.datacenter = index_of(c.datacenters, *s.datacenter);
+      if (s.datacenter && !stage.datacenter)
+        return refuse(reason::kind::unknown, "pipeline.groups: {} has no datacenter '{}'", c.name,
+                      *s.datacenter);
+      stage.held = s.held;
+      first += s.pieces;
+      group.stages.push_back(stage);
+    }
+  }
+  return groups;
+}
+
+std::optional<std::vector<chosen_group>> chosen_as(const cluster& c,
+                                                   const std::vector<pipeline_group>& groups) {
+  std::vector<chosen_group> all;
+  for (const auto& g : groups) {
+    auto& group = all.emplace_back(chosen_group{g.pipelines, g.microbatches, {}});
+    for (const auto& s : g.stages) {
+      if (!s.gpu) return {};
+      auto& to = group.stages.emplace_back(chosen_stage{c.gpus[*s.gpu].name, s.count});
+      if (s.tensor_parallel > 1) to.tensor_parallel = s.tensor_parallel;
+      if (s.datacenter) to.datacenter = c.datacenters[*s.datacenter].name;
+      to.held = s.held;
+    }
+  }
+  return all;
+}
 
 // The user's cut is taken as it is: no balance is checked, and memory is left to fits(), whose
 // refusal names the GPU that is too small.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "messages/base/reason.hpp"
@@ -26,6 +27,15 @@ struct stage_request {
 expected<placed_plan> plan_of_stages(const cluster& c, const idle_index& idle, const job_spec& job,
                                      const std::vector<stage_request>& stages,
                                      std::uint32_t pipelines);
+
+/// Groups that a user chose, for the types and datacenters of this cluster. Fails for a name that
+/// it does not have.
+expected<std::vector<pipeline_group>> groups_on(const cluster& c,
+                                                const std::vector<chosen_group>& chosen);
+
+/// Groups of a plan as a user would choose them; none: a stage names no GPU type.
+std::optional<std::vector<chosen_group>> chosen_as(const cluster& c,
+                                                   const std::vector<pipeline_group>& groups);
 
 /// A plan of exactly these groups of pipelines, of which a stage names its GPU type and pieces, and
 /// perhaps its datacenter, on the first idle GPUs there; the rest as plan_of_stages. `rows`:

@@ -13,6 +13,7 @@
 #include "messages/domain/work_kind.hpp"
 #include "planners/cost/model_partition.hpp"
 #include "planners/plans/bounds.hpp"
+#include "planners/plans/explicit_plan.hpp"
 #include "planners/plans/fits.hpp"
 #include "planners/plans/has.hpp"
 #include "planners/plans/known_types.hpp"
@@ -42,10 +43,16 @@ expected<void> check_names(const cluster& c, const move_wish& wish) {
 // cluster where the job's GPUs are idle. The orchestrator then reserves the new GPUs, lets the
 // training save, and starts it there.
 
-/// Unset wishes are the present shape. A cut by the user belongs to its number of stages.
-job_spec wished(const job_view& job, const move_wish& wish) {
+/// Unset wishes are the present shape. A cut by the user belongs to its number of stages. Groups
+/// stay as they are if only their nodes change; all else gives pipelines that are alike.
+job_spec wished(const cluster& c, const job_view& job, const move_wish& wish) {
   auto spec = *job.spec;
   auto& p = spec.pipeline;
+  const bool other_shape =
+      wish.stages || wish.data_parallel || wish.tensor_parallel || !wish.gpu_type.empty();
+  p.groups.reset();
+  if (job.how.groups && !other_shape) p.groups = chosen_as(c, *job.how.groups);
+  if (p.groups) return spec;
   const auto stages = wish.stages ? wish.stages : job.how.pipeline_parallel;
   if (stages != p.cut.size()) p.cut.clear();
   p.stages = stages;
@@ -74,9 +81,9 @@ idle_index room_for(const cluster& c, const idle_index& idle, const job_view& jo
 /// Does the job already have the requested shape and place?
 bool has_already(const cluster& c, const job_view& job, const move_wish& wish, const plan& to) {
   return to.stages == job.how.stages && to.data_parallel == job.how.data_parallel &&
-         to.rows == job.how.rows && std::ranges::all_of(job.where, [&](const node_share& share) {
-           return is_requested(c, wish, share.node);
-         });
+         to.groups == job.how.groups && to.rows == job.how.rows &&
+         std::ranges::all_of(
+             job.where, [&](const node_share& share) { return is_requested(c, wish, share.node); });
 }
 
 /// The idle GPUs of the nodes for which `kept` is true.
@@ -132,7 +139,7 @@ expected<placed_plan> plan_move(const cluster& c, const idle_index& idle, const 
   if (!job.facts().pipelines || job.how.stages.empty())
     return refuse(kind::invalid, "it is not a training; only trainings can be moved");
   const auto room = room_for(c, idle, job, wish);
-  const auto spec = wished(job, wish);
+  const auto spec = wished(c, job, wish);
   if (facts_of(spec).has_model)
     if (auto ok = can_split(spec.model, spec.pipeline.stages); !ok) return refuse(ok.error());
   // The sizes that bound the search are limited as for a submitted job.

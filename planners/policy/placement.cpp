@@ -189,8 +189,25 @@ expected<placed_plan> place_searched(const snapshot& s, const idle_index& all, c
   return placed_plan{std::move(p.how), std::move(p.where)};
 }
 
+/// Micro-batches of each pipeline.
+std::vector<std::uint32_t> shares_of(const std::vector<pipeline_group>& groups) {
+  std::vector<std::uint32_t> shares;
+  for (const auto& g : groups) shares.insert(shares.end(), g.pipelines, g.microbatches);
+  return shares;
+}
+
+/// Does each pipeline have as many micro-batches as in the job's last attempt, if these are as
+/// large?
+bool has_same_shares(const job_view& j, const plan& how) {
+  if (how.data_parallel != j.data_parallel) return false;
+  if (!how.groups && j.groups.empty()) return true;
+  const std::vector<pipeline_group> alike{{how.data_parallel, how.microbatches, {}}};
+  return shares_of(how.groups.value_or(alike)) == shares_of(j.groups.empty() ? alike : j.groups);
+}
+
 /// A later attempt prefers the shape of the last one, since the results of a training depend on it:
-/// the micro-batch size always, and the number of pipelines unless another is 1.25 times as fast.
+/// the micro-batch size always, and the number of pipelines and their shares of the batch unless
+/// others are 1.25 times as fast.
 /// A job that ran out of memory is planned as if all jobs took more (with_more_headroom).
 expected<placed_plan> place(const snapshot& s, const idle_index& all, const job_view& j,
                             planning_budget& budget, std::optional<shortfall>& lacks) {
@@ -206,12 +223,12 @@ expected<placed_plan> place(const snapshot& s, const idle_index& all, const job_
   auto placed = place(s, all, j, same_rows, budget, lacks);
   if (!placed && j.rows > 0 && placed.error().code != reason::kind::insufficient)
     return place(s, all, j, *j.spec, budget, lacks);
-  // And another number of pipelines its last digits: to be worth that, it must be much faster.
+  // And other shares its last digits: to be worth that, a plan must be much faster.
   constexpr double min_gain = 1.25;
-  if (!placed || j.data_parallel == 0 || placed->how.data_parallel == j.data_parallel)
-    return placed;
+  if (!placed || j.data_parallel == 0 || has_same_shares(j, placed->how)) return placed;
   auto same_sums = same_rows;
   same_sums.pipeline.data_parallel = j.data_parallel;
+  if (!j.groups.empty()) same_sums.pipeline.groups = chosen_as(s.cluster, j.groups);
   auto same = place(s, all, j, same_sums, budget, lacks);
   return same && placed->how.samples_per_s < min_gain * same->how.samples_per_s ? same : placed;
 }
@@ -259,6 +276,23 @@ expected<placed_plan> place_in_group(const cluster& c, const idle_index& idle, c
   return p;
 }
 
+/// On GPUs of the types and datacenters that its user chose.
+expected<placed_plan> place_chosen(const cluster& c, const idle_index& all, const job_spec& job) {
+  const auto& chosen = *job.pipeline.groups;
+  const auto groups = groups_on(c, chosen);
+  if (!groups) return refuse(reason::kind::infeasible, groups.error().text);
+  std::optional<idle_index> allowed;
+  const auto rows = static_cast<std::uint32_t>(job.global_batch / microbatches_of(chosen));
+  auto p = plan_of_groups(c, allowed_idle(c, all, job, allowed), job, *groups, rows);
+  if (p)
+    if (auto ok = fits(c, all, p->how, p->where); !ok) p = refuse(ok.error());
+  if (p)
+    if (auto ok = within_bounds(c, job, p->where); !ok) p = refuse(ok.error());
+  if (!p && all.total_idle() == idle_index{c}.total_idle())
+    p.error().code = reason::kind::infeasible;  // with all GPUs idle it is for ever
+  return p;
+}
+
 }  // namespace
 
 // No group alone has all GPUs of the cluster, so that a search over one calls its refusal a want of
@@ -266,6 +300,7 @@ expected<placed_plan> place_in_group(const cluster& c, const idle_index& idle, c
 expected<placed_plan> place_pipelines(const cluster& c, const idle_index& all, const job_spec& job,
                                       bool as_wished, planning_budget& budget) {
   ++searches_made;
+  if (job.pipeline.groups) return place_chosen(c, all, job);
   std::optional<idle_index> allowed;
   const job_places places{c, job, true};
   if (places.anywhere())

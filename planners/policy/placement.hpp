@@ -40,10 +40,11 @@ std::optional<double> bytes_by_marp(const cluster& c, const job_spec& job, const
 /// there was none): with the same micro-batch size, unless the job sets it.
 job_spec with_rows(job_spec job, std::uint32_t rows);
 
-/// Places the job on idle GPUs that it may use, by select_placement (ATLAS, Algorithm 1). The
-/// result satisfies fits(); its datacenters are in the pipeline's order, tensor_parallel is the
-/// job's, and samples_per_s is global_batch over the time of an iteration. `as_wished`: with
-/// exactly the stages and pipelines that the job requests; otherwise with at most as many.
+/// Places the job on idle GPUs that it may use: the groups of pipelines that its user chose, else
+/// by select_placement (ATLAS, Algorithm 1). The result satisfies fits(); its datacenters are in
+/// the pipeline's order, tensor_parallel is the job's, and samples_per_s is global_batch over the
+/// time of an iteration. `as_wished`: with exactly the stages and pipelines that the job requests;
+/// otherwise with at most as many.
 expected<placed_plan> place_pipelines(const cluster& c, const idle_index& idle, const job_spec& job,
                                       bool as_wished, planning_budget& budget);
 inline expected<placed_plan> place_pipelines(const cluster& c, const idle_index& idle,

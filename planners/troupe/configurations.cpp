@@ -30,7 +30,7 @@ bool is_elastic(const job_spec& job) {
   const auto& w = job.pipeline;
   const bool open = w.stages == 0 && w.data_parallel == 0 && w.tensor_parallel == 0 &&
                     w.microbatches == 0 && w.rows == 0 && w.cut.empty() &&
-                    w.stages_per_datacenter == 0 && w.virtual_stages == 0;
+                    w.stages_per_datacenter == 0 && w.virtual_stages == 0 && !w.groups;
   const auto work = facts_of(job);
   return work.has_stages && open && work.resumable;
 }

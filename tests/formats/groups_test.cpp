@@ -43,9 +43,8 @@ TEST_CASE("a file of groups has their stages by type, place and pieces") {
   const auto& [pipelines, microbatches, stages] = read->groups[0];
   CHECK(pipelines == 1);
   CHECK(microbatches == 3);
-  CHECK(stages == std::vector<plan_stage>{{0, 5, 1, gpu_index{0}, 0, 0, 2},
-                                          {5, 3, 4, gpu_index{1}, 0, {}, {}}});
-  CHECK(read->groups[1].stages[1].datacenter == 1U);
+  CHECK(stages == std::vector<chosen_stage>{{"V100", 5, {}, "west", 2}, {"A100", 3, 4, {}, {}}});
+  CHECK(read->groups[1].stages[1].datacenter == "north");
 }
 
 TEST_CASE("a plan as it is printed is a file of one group") {

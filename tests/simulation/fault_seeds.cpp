@@ -142,6 +142,40 @@ std::vector<arrival> program_workload_of(random_source random) {
   return result;
 }
 
+/// Pipelines of one or two stages in two datacenters or three, with shares of their own.
+job_spec grouped_training_of(random_source& random, const std::string& name) {
+  auto spec = harness::small_job(name, 3 + random.below(30), 1);
+  spec.model = harness::gpt2(12, 256, 8);
+  spec.train.emplace();
+  spec.train->checkpoint_every = 1 + random.below(6);
+  if (random.chance(0.5)) spec.train->checkpoint = name;
+  const auto c = harness::small_cluster();
+  const auto first = random.below(3), sites = 2 + random.below(2), stages = 1 + random.below(2);
+  auto& groups = spec.pipeline.groups.emplace();
+  for (std::uint64_t i = 0; i < sites; ++i) {
+    const auto site = (first + i) % c->datacenters.size();
+    auto& g = groups.emplace_back();
+    g.pipelines = static_cast<std::uint32_t>(1 + random.below(2));
+    g.microbatches = static_cast<std::uint32_t>(1 + random.below(3));
+    // Each datacenter of the small cluster has the type of its number.
+    for (std::uint64_t s = 0; s < stages; ++s)
+      g.stages.push_back({c->gpus[site].name,
+                          static_cast<std::uint32_t>(24 / stages),
+                          {},
+                          c->datacenters[site].name,
+                          {}});
+  }
+  spec.global_batch = static_cast<std::uint32_t>(microbatches_of(groups) * (1 + random.below(2)));
+  return spec;
+}
+
+std::vector<arrival> grouped_workload_of(random_source random) {
+  auto all = workload_of(random.split(0));
+  for (auto& a : all)
+    if (random.chance(0.7)) a.spec = grouped_training_of(random, a.spec.name);
+  return all;
+}
+
 /// Faults that follow an event of the run: cancels and crashes at moments that chance alone would
 /// seldom find.
 class trouble {
@@ -357,7 +391,7 @@ class disk_trouble {
   std::optional<runtime::memory_disk> copy_;  // of what is damaged
 };
 
-enum class variant { plain, changes, unions, programs };
+enum class variant { plain, changes, unions, programs, groups };
 
 std::shared_ptr<const planners::policy> policy_of(random_source& random, variant v) {
   if (v == variant::unions) {
@@ -373,6 +407,7 @@ std::string run_seed(std::uint64_t seed, variant kind) {
   random_source random{seed};
   const auto make = kind == variant::unions     ? tuning_workload_of
                     : kind == variant::programs ? program_workload_of
+                    : kind == variant::groups   ? grouped_workload_of
                                                 : workload_of;
   const auto workload = make(random.split(workload_stream));
   virtual_cluster* cluster = nullptr;
@@ -449,6 +484,10 @@ std::string run_changing_seed(std::uint64_t seed) {
 
 std::string run_program_seed(std::uint64_t seed) {
   return run_seed(seed, variant::programs);
+}
+
+std::string run_groups_seed(std::uint64_t seed) {
+  return run_seed(seed, variant::groups);
 }
 
 std::string run_union_seed(std::uint64_t seed) {

@@ -18,4 +18,7 @@ std::string run_union_seed(std::uint64_t seed);
 /// The same with programs, most of them elastic, under policies that stop, resize and move these.
 std::string run_program_seed(std::uint64_t seed);
 
+/// The same with trainings whose pipelines are groups of their own shares in several datacenters.
+std::string run_groups_seed(std::uint64_t seed);
+
 }  // namespace troupe::simulation

@@ -54,6 +54,14 @@ TEST_CASE("200 fault seeds with elastic programs satisfy the oracle") {
   expect_good_seeds(200, run_program_seed, " '200 fault seeds with elastic *'");
 }
 
+TEST_CASE("10 fault seeds with pipelines in several datacenters satisfy the oracle") {
+  expect_good_seeds(10, run_groups_seed, " '10 fault seeds with pipelines *'");
+}
+
+TEST_CASE("100 fault seeds with pipelines in several datacenters satisfy the oracle", "[.long]") {
+  expect_good_seeds(100, run_groups_seed, " '100 fault seeds with pipelines *'");
+}
+
 TEST_CASE("the seeds come to the rare branches of the lease manager") {
   using namespace troupe::actors;
   troupe::runtime::set_log_level(troupe::runtime::log_level::none);

@@ -62,6 +62,16 @@ TEST_CASE("merged jobs hold their GPUs once, by the first of them and all names"
   CHECK(jobs[1]["lease"] == 4);
 }
 
+TEST_CASE("a job whose pipelines are groups has a sentence for each") {
+  auto r = sample_cluster();
+  r.jobs[0].groups = {"1 pipeline in a, 3 micro-batches: A100 x 1", "another"};
+  r.jobs[1].groups = {"of its last attempt: it waits"};
+  const auto jobs = json::parse(dashboard_json::jobs(r))["jobs"];
+  CHECK(jobs[0]["groups"] ==
+        json::array({"1 pipeline in a, 3 micro-batches: A100 x 1", "another"}));
+  CHECK(jobs[1]["groups"].empty());
+}
+
 TEST_CASE("a job that follows another holds only what the other one does not have") {
   auto r = sample_cluster();
   auto& first = r.jobs[0];  // three of the node's four GPUs

@@ -80,6 +80,7 @@ json job_document(const query_reply& r, const job_status& j) {
          {"attempts", j.progress.attempts},
          {"out_of_memory", j.history.out_of_memory},
          {"plan", is_placed(j) ? plan_document(j.how) : json()},
+         {"groups", is_placed(j) && j.groups ? json(*j.groups) : json::array()},
          {"allocation", where},
          {"iterations_done", j.progress.iterations_done},
          {"predicted_bytes", bytes_of(j.predicted_bytes)},

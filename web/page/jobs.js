@@ -51,8 +51,9 @@ function runningRow(first) {
   const facts = el("span", { class: "soft" });
   const bar = el("progress", { max: 1, "aria-label": "iterations" });
   const numbers = el("p", { class: "why" });
+  const groups = el("p", { class: "why", "data-testid": "groups" });
   const node = el("li", { "data-testid": "running-job", "data-job": first.job },
-    el("div", { class: "line" }, ...title(first), facts), bar, numbers);
+    el("div", { class: "line" }, ...title(first), facts), bar, numbers, groups);
   return {
     node,
     refresh(j) {
@@ -69,6 +70,8 @@ function runningRow(first) {
       if (j.tokens_per_s !== null) parts.push(`${number(Math.round(j.tokens_per_s))} tokens/s`);
       if (j.eta_s !== null) parts.push(`${duration(j.eta_s)} to go`);
       setText(numbers, parts.join(" - "));
+      groups.hidden = j.groups.length === 0;
+      setText(groups, j.groups.join("; "));
     },
   };
 }

@@ -48,6 +48,7 @@ planners::job_view view_of(const cluster& c, const job_record& j, const ledger& 
   if (j.progress.attempts > 0) {
     v.rows = j.how.rows;
     v.data_parallel = j.how.data_parallel;
+    if (j.how.groups) v.groups = *j.how.groups;
   }
   const auto* reported = find_in(progress, j.id);
   v.elastic = record_by_now(book, j, reported);

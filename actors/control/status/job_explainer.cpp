@@ -149,6 +149,8 @@ job_status job_explainer::status_of(const job_record& j) {
   s.progress = j.progress;
   s.history = j.history;
   s.how = j.how;
+  if (auto groups = planners::group_sentences(s_.cluster, j.how); !groups.empty())
+    s.groups = std::move(groups);
   // A waiting job holds no GPUs, whatever it held before.
   if (j.state == job_state::waiting)
     s.waiting_reason = waiting_reason(j);

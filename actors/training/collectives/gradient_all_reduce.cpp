@@ -22,7 +22,7 @@ gradient_all_reduce::gradient_all_reduce(const stage_setup& s)
       stage_{s.name.stage},
       sends_tied_{tied_to_another(s) && s.name.stage > 0},
       adds_tied_{tied_to_another(s) && s.name.stage == 0},
-      peers_sum_{s.pipelines, s.pipelines > 1 ? s.name.pipeline : 0,
+      peers_sum_{s.pipelines, s.name.pipeline,
                  s.sites ? s.sites->datacenters : std::vector<std::uint32_t>{}} {}
 
 gradient_all_reduce::outgoing_tensors gradient_all_reduce::begin(payload own,

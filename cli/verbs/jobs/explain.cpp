@@ -34,6 +34,9 @@ class explain_verb final : public verb {
     if (const auto how = progress_text(reply->job); !how.empty()) out.line("{}", how);
     if (const auto ends = ends_text(reply->job); !ends.empty())
       out.line("Attempts ended by: {}", ends);
+    if (web::is_placed(reply->job))
+      for (const auto& group : reply->job.groups.value_or(std::vector<std::string>{}))
+        out.line("  {}.", group);
     for (const auto& sentence : reply->placement) out.line("  {}", sentence);
     for (const auto& sentence : reply->guesses.value_or(std::vector<std::string>{}))
       out.line("  {}", sentence);

@@ -161,6 +161,9 @@ class jobs_verb final : public verb {
     else
       out.text(table_of(shown, job_columns(*reply, everything_)).text(terminal_columns()));
     if (older) print_left_out(out, *reply);
+    for (const auto* j : shown)
+      if (everything_ && web::is_placed(*j) && j->groups)
+        for (const auto& group : *j->groups) out.line("Job {}: {}.", j->job, group);
     if (shown.size() == 1 && shown.front()->elastic) show_elastic(out, *shown.front()->elastic);
     // A question about some jobs is not one about the nodes.
     if (everything_ && numbers_.empty() && selection_.empty() && last_ == 0)

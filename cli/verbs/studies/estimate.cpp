@@ -139,10 +139,12 @@ class estimate_verb final : public verb {
                                const formats::chosen_groups& groups) const {
     // On an idle cluster: the nodes are chosen here, only types and sizes are given.
     const planners::idle_index idle{c};
+    const auto named = planners::groups_on(c, groups.groups);
+    if (!named) return refuse(named.error());
     auto made = groups_.empty()
                     ? planners::plan_of_stages(c, idle, job, stages,
                                                pipelines_ * context_parallel_of(job.pipeline))
-                    : planners::plan_of_groups(c, idle, job, groups.groups, groups.rows);
+                    : planners::plan_of_groups(c, idle, job, *named, groups.rows);
     if (!made) return refuse(made.error());
     auto timed = planners::time_plan(c, job, made->how, made->where);
     if (!timed) return refuse(timed.error());

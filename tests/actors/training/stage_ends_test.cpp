@@ -60,10 +60,19 @@ TEST_CASE("another pipeline than the first saves nothing, and a lease that is re
   {
     auto second = setup;
     second.name.pipeline = 1;
+    second.pipelines = 2;
     second.peers = {peer_of_stage, this_stage};
     stage_fixture s{second, {.real = true}};
     s.run(1);
-    iterate(s);
+    for (int pass = 0; pass < 2; ++pass) s.finish(result_with({}));
+    s.finish(result_with({s.bytes(64), payload{}}));
+    for (const auto what : {tensor::kind::partial, tensor::kind::sum}) {
+      auto from_first = s.tensor_of(what, 0, 0);
+      from_first.from.pipeline = 0;
+      s.receive(from_first, s.bytes(32));
+    }
+    CHECK(s.executes<op::update>().sums.own.bytes().size() == 64);
+    s.finish();
     const auto r = s.report();
     CHECK(r.iteration == 1);
     CHECK(r.saved == 0);

@@ -154,3 +154,26 @@ TEST_CASE("of several pipelines the slowest stage counts, and the mean of their 
   CHECK(r.measured[1].forward_s == 12);
   CHECK(r.measured[1].backward_s == 15);
 }
+
+TEST_CASE("a pipeline's loss counts by its share of the micro-batches") {
+  auto job = two_stages(100);
+  job.model = harness::gpt2(12, 256, 8);
+  job.pipeline = {};
+  job.pipeline.groups = {{1, 3, {{"A100-40GB", 24, {}, "dc1"}}}, {1, 1, {{"A40", 24, {}, "dc2"}}}};
+  trainer_fixture t{job};
+  const auto setups = t.take<stage_setup>();
+  REQUIRE(setups.size() == 2);
+  for (const auto& s : setups) CHECK((s.share == batch_share{s.name.pipeline == 0 ? 0U : 3U, 4}));
+  const auto receive_all = [&](std::uint64_t iteration, std::vector<double> losses) {
+    for (const auto p : {0u, 1u}) {
+      auto r = t.report_of(0, iteration, losses[p]);
+      r.name.pipeline = p;
+      t.receive(r);
+    }
+  };
+  receive_all(0, {0, 0});
+  receive_all(1, {2, 6});
+  const auto r = t.newest();
+  REQUIRE(r.iterations.size() == 1);
+  CHECK(r.iterations[0].loss == 3);  // 3/4 of 2 and 1/4 of 6
+}

@@ -2,6 +2,7 @@
 
 #include "planners/plans/fits.hpp"
 #include "planners/policy/move.hpp"
+#include "planners/policy/placement.hpp"
 #include "planners/sample.hpp"
 
 using namespace troupe;
@@ -258,4 +259,36 @@ TEST_CASE("a new attempt keeps the micro-batch size of the last one, unless the 
   auto study = job;
   study.slots = slot_costs{};
   CHECK(with_rows(study, 3) == study);
+}
+
+TEST_CASE("a move to other nodes keeps groups, and one to another shape makes pipelines alike") {
+  running_training t;
+  auto spec = *t.job.spec;
+  const auto& type = t.c.gpus[0].name;
+  spec.pipeline = {};
+  spec.pipeline.groups = {{1, 3, {{type, 16}}}, {1, 1, {{type, 16}}}};
+  idle_index first{t.c};
+  first.set_idle(1, 0);
+  const auto placed = place_pipelines(t.c, first, spec, true);
+  REQUIRE(placed);
+  t.job.spec = std::make_shared<const job_spec>(spec);
+  t.job.how = placed->how;
+  t.job.where = placed->where;
+  t.job.rows = placed->how.rows;
+  t.idle = idle_index{t.c};
+  for (const auto& share : t.job.where) t.idle.set_idle(share.node, 0);
+  move_wish other;
+  other.nodes = {t.c.nodes[1].name};
+  const auto there = t.to(other);
+  if (!there) FAIL(there.error().text);
+  CHECK(there->how.groups == placed->how.groups);
+  CHECK(there->where == allocation{{1, 2}});
+  CHECK(t.fits_there(*there));
+  const auto alike = t.to({.stages = 2, .data_parallel = 1});
+  if (!alike) FAIL(alike.error().text);
+  CHECK_FALSE(alike->how.groups);
+  CHECK(alike->how.rows == placed->how.rows);
+  move_wish here;
+  here.nodes = {t.c.nodes[0].name};
+  CHECK_FALSE(t.to(here));
 }

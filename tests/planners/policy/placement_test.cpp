@@ -307,3 +307,85 @@ TEST_CASE("the default policy's fastest plan is as fast as the search over all p
   REQUIRE(found);
   CHECK(by_policy->front().samples_per_s >= 0.99 * found->plans.front().how.samples_per_s);
 }
+
+namespace {
+
+/// Pipelines of one stage with the whole of the tiny model, in a datacenter.
+chosen_group chosen_in(const cluster& c, std::uint32_t dc, std::uint32_t pipelines,
+                       std::uint32_t microbatches) {
+  return {pipelines, microbatches, {{c.gpus[0].name, 12, {}, c.datacenters[dc].name}}};
+}
+
+}  // namespace
+
+TEST_CASE("a job's own groups are placed where they name, under every policy") {
+  const auto c = small_datacenters({2, 3, 2});
+  auto job = tiny();
+  job.pipeline.groups = {chosen_in(c, 2, 1, 5), chosen_in(c, 1, 3, 1)};
+  for (const auto& name : policy_names()) {
+    INFO(name);
+    const auto by = with_trainings(make_policy(name));
+    scene s{c};
+    s.by = by.get();
+    s.add(1, job);
+    random_source r{1};
+    const auto all = by->decide(s.view(), r);
+    REQUIRE(all.size() == 1);
+    const auto& how = all[0].how;
+    CHECK(how.data_parallel == 4);
+    CHECK(how.rows == 2);
+    REQUIRE(how.groups);
+    CHECK(how.groups->size() == 2);
+    CHECK(how.groups->at(0).stages[0].datacenter == 2U);
+    CHECK(fits(c, idle_index{c}, how, all[0].where));
+    CHECK(total_gpus(all[0].where) == 4);
+  }
+}
+
+TEST_CASE("groups that the cluster cannot have are refused for ever, and wait for used GPUs") {
+  const auto c = small_datacenters({2, 3});
+  auto job = tiny();
+  const auto refused = [&](const idle_index& idle) {
+    const auto p = place_pipelines(c, idle, job, true);
+    REQUIRE_FALSE(p);
+    return p.error();
+  };
+  job.pipeline.groups = {chosen_in(c, 0, 3, 1), chosen_in(c, 1, 1, 5)};
+  CHECK(refused(idle_index{c}).code == reason::kind::infeasible);
+  job.pipeline.groups = {chosen_in(c, 0, 1, 3), chosen_in(c, 1, 1, 5)};
+  auto idle = idle_index{c};
+  CHECK(place_pipelines(c, idle, job, true));
+  for (node_index n = 0; n < 2; ++n) idle.set_idle(n, 0);
+  CHECK(refused(idle).code == reason::kind::insufficient);
+  (*job.pipeline.groups)[0].stages[0].gpu = "H99";
+  CHECK(test::has_facts(refused(idle_index{c}).text, {"H99"}));
+  (*job.pipeline.groups)[0] = chosen_in(c, 0, 1, 3);
+  (*job.pipeline.groups)[0].stages[0].datacenter = "nowhere";
+  CHECK(test::has_facts(refused(idle_index{c}).text, {"nowhere"}));
+  CHECK(refused(idle_index{c}).code == reason::kind::infeasible);
+}
+
+TEST_CASE("a later attempt keeps the shares of the batch unless another plan is much faster") {
+  const auto c = small_datacenters({2, 2});
+  auto job = tiny();
+  job.pipeline.groups = {chosen_in(c, 0, 2, 3), chosen_in(c, 1, 2, 1)};
+  const auto first = place_pipelines(c, idle_index{c}, job, true);
+  REQUIRE(first);
+  job.pipeline.groups.reset();
+  scene s{c};
+  auto& j = s.add(1, job);
+  const auto again = [&](const plan& last) {
+    j.progress.attempts = 1;
+    j.rows = last.rows, j.data_parallel = last.data_parallel;
+    j.groups = last.groups.value_or(std::vector<pipeline_group>{});
+    const auto all = decided(s);
+    REQUIRE(all.size() == 1);
+    return all[0].how;
+  };
+  const auto alike = again(plan{});
+  CHECK_FALSE(alike.groups);
+  const auto same = again(first->how);
+  const bool much_faster = alike.samples_per_s >= 1.25 * first->how.samples_per_s;
+  CHECK(same.rows == first->how.rows);
+  CHECK(same.groups.has_value() == !much_faster);
+}

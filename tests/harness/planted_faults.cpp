@@ -1,5 +1,6 @@
-// The tests of this folder over copies of some sources with faults in them: see planted.txt. Each
-// is switched on in a process of its own, which runs the test that must find it.
+// Tests over copies of some sources with faults in them, which are the rows of a planted.txt
+// (PLANTED_TABLE). Each is switched on in a process of its own, which runs the test that must find
+// it.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -34,7 +35,7 @@ struct planted_fault {
 };
 
 std::vector<planted_fault> planted_faults() {
-  std::ifstream in{troupe::test::source_dir() + "/tests/hosts/planted.txt"};
+  std::ifstream in{troupe::test::source_dir() + "/" PLANTED_TABLE};
   std::vector<planted_fault> all;
   const std::string bug = "bug ", test = "test: ";
   for (std::string line; std::getline(in, line);) {
@@ -67,8 +68,8 @@ int status_with(const planted_fault& f) {
 
 }  // namespace
 
-TEST_CASE("each planted fault of a guard is found by its test, which passes without it") {
-  REQUIRE(planted_faults().size() >= 16);
+TEST_CASE("each planted fault is found by its test, which passes without it") {
+  REQUIRE_FALSE(planted_faults().empty());
   for (const auto& f : planted_faults()) {
     CAPTURE(f.bug, f.test);
     CHECK(status_with({0, f.test}) == 0);
