@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -32,9 +33,18 @@ struct reported_progress {
   double iteration_s = 0;  // measured; greater than 0
 };
 
+/// A number that no other view of this process has.
+inline std::uint64_t new_view_number() {
+  static constinit std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
+
 /// A job as a policy sees it: plain values. `how` and `where` of a waiting job are empty.
 struct job_view {
   job_id id = 0;
+  /// Views with the same number are equal: who makes or changes one gives it a new number, so that
+  /// a policy need not look at what it knows. 0: none, and nothing follows.
+  std::uint64_t number = 0;
   bool training = false;  // runs as pipelines of planned stages (policy/placement.hpp)
   std::shared_ptr<const job_spec> spec;
   double submitted_s = 0;

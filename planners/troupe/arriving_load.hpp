@@ -13,8 +13,9 @@ namespace troupe::planners {
 /// faster than it can run them. A job counts the seconds that it and its start take of all GPUs,
 /// each pool running its most efficient configuration, but no more than the time since it came.
 /// Those that came at the time of the first one are left out: since when they came is not known. 0:
-/// nothing has come since. `known`: of the last decision on this cluster.
-double arriving_load(const snapshot& s, const std::vector<gpu_pool>& pools,
-                     configuration_cache& tables, known_arrivals& known);
+/// nothing has come since. `running`: all of the snapshot's; `known`: of the last decision on this
+/// cluster.
+double arriving_load(const snapshot& s, configuration_cache& tables, const known_jobs& running,
+                     known_arrivals& known);
 
 }  // namespace troupe::planners

@@ -14,6 +14,7 @@
 #include "planners/cluster/planning_budget.hpp"
 #include "planners/plans/mixed_plan.hpp"
 #include "planners/policy/elastic_jobs.hpp"
+#include "planners/troupe/change_bounds.hpp"
 #include "planners/troupe/decision_facts.hpp"
 #include "planners/troupe/decision_memory.hpp"
 #include "planners/troupe/pool_capacity.hpp"
@@ -33,10 +34,12 @@ constexpr double infinite = std::numeric_limits<double>::infinity();
 /// most.
 class assigner {
  public:
-  assigner(const cluster& c, const std::vector<gpu_pool>& pools, const free_gpus& free,
-           const decision_facts& facts, const job_costs& costs, const troupe_options& o)
+  assigner(const cluster& c, const std::vector<gpu_pool>& pools, const std::vector<double>& speeds,
+           const free_gpus& free, const decision_facts& facts, const job_costs& costs,
+           const troupe_options& o)
       : c_{c},
         pools_{pools},
+        speeds_{speeds},
         free_{free},
         facts_{facts},
         costs_{costs},
@@ -45,10 +48,11 @@ class assigner {
         prices_(pools.size()),
         awaited_(pools.size()) {}
 
-  /// `behind`: the prices of all contenders. `keep`: every job that runs keeps its GPUs, or grows
-  /// onto GPUs that no other job gets.
+  /// `behind`: the prices of all contenders; `shares`: in them, by contender. `keep`: every job
+  /// that runs keeps its GPUs, or grows onto GPUs that no other job gets.
   std::vector<assigned> assign(const std::vector<contender>& contenders, service_order& order,
-                               waiting_prices behind, bool keep) && {
+                               waiting_prices behind, const decision_list<double>& shares,
+                               bool keep) && {
     pinned_.assign(contenders.size(), false);
     out_.reserve(contenders.size());
     decision_list<service_rank> settling{facts_.memory()};
@@ -62,11 +66,10 @@ class assigner {
       // Settling binds jobs of the same priority and of lower ones: the others are served before,
       // and one of those whose very GPUs they got has no claim to others.
       const auto& next = order.at(served);
-      for (; to_pin != settling.end() && (keep || to_pin->priority >= next.job->spec->priority);
-           ++to_pin)
+      for (; to_pin != settling.end() && (keep || to_pin->priority >= next.priority); ++to_pin)
         if (served == 0 || free_.has(to_pin->who->job->where)) pin(*to_pin->who);
       if (is_full()) break;
-      behind.remove(next);
+      behind.remove(next, shares[facts_.index(next)]);
       if (!is_pinned(next)) serve(next, order.size() - served - 1, behind);
     }
     for (const auto* left : order.from(served))
@@ -82,12 +85,17 @@ class assigner {
 
   bool is_pinned(const contender& x) const { return pinned_[facts_.index(x)]; }
 
+  bool has_room_as_it_is(const contender& x) const {
+    if (!x.present) return false;
+    const auto& f = x.table->figures[*x.present];
+    return room_[f.pool].fits(f.gpus);
+  }
+
   // Keeps what it has before jobs of its priority are served, unless that was given to a training.
   void pin(const contender& x) {
     assigned a{&x, {}, {}, 0, 0};
     if (x.present) {
-      const auto& o = x.options()[*x.present];
-      if (!room_[o.pool].fits(o.gpus)) return;
+      if (!has_room_as_it_is(x)) return;
       take(a, *x.present);
     } else if (!stay_mixed(a)) {
       return;
@@ -103,11 +111,13 @@ class assigner {
     if (!x.runs() && refused_.contains(x.table)) return;  // room only shrinks
     const double factor = costs_.price_factor();
     auto& a = out_.emplace_back(assigned{&x, {}, {}, jobs_behind, factor * behind.highest()});
+    for (std::size_t p = 0; p < prices_.size(); ++p) prices_[p] = factor * behind.in(p);
+    if (has_room_as_it_is(x) && is_cheapest_as_it_is(x, prices_, costs_, o_))
+      return take(a, *x.present);
     double best = infinite;
     if (x.runs() && !x.present)
       best = costs_.of_run(x.samples_left / x.job->spec->global_batch * x.job->iteration_s,
-                           weight_of(c_, facts_.speeds(), x.job->where), a.price);
-    for (std::size_t p = 0; p < prices_.size(); ++p) prices_[p] = factor * behind.in(p);
+                           weight_of(c_, speeds_, x.job->where), a.price);
     std::optional<std::size_t> chosen;
     const auto runs = facts_.runs(x);
     for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -135,8 +145,8 @@ class assigner {
   // waits for.
   bool waits(assigned& a, const possible_run& now, double cost) {
     const auto& x = *a.who;
-    if (facts_.now_s() >= patient_until_s(c_, x, o_)) return false;
-    const double max_s = patience_s(c_, *x.job, o_) - x.waited_s;
+    if (facts_.now_s() >= patient_until_s(x, o_)) return false;
+    const double max_s = patience_s(x, o_) - x.waited_s;
     double first_s = now.time_s;
     const auto runs = facts_.runs(x);
     for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -155,8 +165,8 @@ class assigner {
   }
 
   void take(assigned& a, std::size_t option) {
-    const auto& o = a.who->options()[option];
-    room_[o.pool].take(o.gpus);
+    const auto& f = a.who->table->figures[option];
+    room_[f.pool].take(f.gpus);
     a.option = option;
   }
 
@@ -228,6 +238,7 @@ class assigner {
   std::optional<change> best_change(std::size_t who) const {
     const auto& a = out_[who];
     if (!a.option || facts_.is_settling_now(*a.who)) return {};
+    if (is_fast_enough(*a.who, *a.option, costs_, o_)) return {};
     const auto runs = facts_.runs(*a.who);
     const auto& present = runs[*a.option];
     const auto largest = room_[present.pool].largest_without(present.gpus);
@@ -286,6 +297,7 @@ class assigner {
 
   const cluster& c_;
   const std::vector<gpu_pool>& pools_;
+  const std::vector<double>& speeds_;  // by GPU type
   free_gpus free_;
   const decision_facts& facts_;
   const job_costs& costs_;
@@ -317,7 +329,7 @@ bool obeys_priority(const decision_facts& facts, const std::vector<assigned>& ke
   std::vector<bool> has_gpus(facts.contenders());
   for (const auto& a : kept)
     if (a.has_gpus()) has_gpus[facts.index(*a.who)] = true;
-  const auto priority = [](const contender* x) { return x->job->spec->priority; };
+  const auto priority = [](const contender* x) { return x->priority; };
   const auto lowest = priority(*std::ranges::min_element(stopped, {}, priority));
   return std::ranges::any_of(anew, [&](const assigned& a) {
     return a.has_gpus() && !has_gpus[facts.index(*a.who)] && priority(a.who) > lowest;
@@ -332,17 +344,21 @@ bool obeys_priority(const decision_facts& facts, const std::vector<assigned>& ke
 // restarts for each job that is stopped, so that estimates which are slightly wrong do not move
 // jobs back and forth.
 std::vector<assigned> assign(const cluster& c, const std::vector<gpu_pool>& pools,
+                             const std::vector<double>& speeds,
                              const std::vector<contender>& contenders, const free_gpus& free,
                              double now_s, double load, const troupe_options& o) {
   ++searches_made;
-  const decision_facts facts{c, contenders, pools, free, now_s, o};
-  const auto weights = pool_weights(facts.speeds(), pools, free);
+  const decision_facts facts{contenders, pools, free, now_s, o};
+  const auto weights = pool_weights(speeds, pools, free);
   const job_costs costs{c, std::accumulate(weights.begin(), weights.end(), 0.0), load, o};
   service_order order{facts.ranks()};
   waiting_prices behind{weights};
-  for (const auto& x : contenders) behind.add(x);
+  decision_list<double> shares{facts.memory()};
+  shares.reserve(contenders.size());
+  for (const auto& x : contenders) behind.add(x, shares.emplace_back(behind.share_of(x)));
   const auto assigned_to = [&](bool keep) {
-    return assigner{c, pools, free, facts, costs, o}.assign(contenders, order, behind, keep);
+    return assigner{c, pools, speeds, free, facts, costs, o}.assign(contenders, order, behind,
+                                                                    shares, keep);
   };
   auto anew = assigned_to(false);
   const auto stopped = changed(anew);
@@ -350,8 +366,8 @@ std::vector<assigned> assign(const cluster& c, const std::vector<gpu_pool>& pool
   auto kept = assigned_to(true);
   if (obeys_priority(facts, kept, anew, stopped)) return anew;
   double restarts_s = 0;
-  for (const auto* x : stopped) restarts_s += (o.stop_cost - 1) * restart_of(c, *x->job);
-  const queue_losses losses{c, contenders, facts.speeds(), weights, costs};
+  for (const auto* x : stopped) restarts_s += (o.stop_cost - 1) * x->restart_s;
+  const queue_losses losses{c, contenders, speeds, weights, costs};
   const bool better = losses.of(anew) + restarts_s < losses.of(kept);
   return better ? std::move(anew) : std::move(kept);
 }

@@ -13,9 +13,10 @@ namespace troupe::planners {
 
 /// Every job in its order on the GPUs that are worth most to all, if that saves more than it costs
 /// to stop and move running jobs; else these keep what they have, or grow. `free`: idle GPUs and
-/// those of all contenders; `load`: see arriving_load. The result has each contender that runs, and
-/// those waiting ones that were considered before the GPUs were gone.
+/// those of all contenders; `speeds`: relative_speeds(); `load`: see arriving_load. The result has
+/// each contender that runs, and those waiting ones that were considered before the GPUs were gone.
 std::vector<assigned> assign(const cluster& c, const std::vector<gpu_pool>& pools,
+                             const std::vector<double>& speeds,
                              const std::vector<contender>& contenders, const free_gpus& free,
                              double now_s, double load = 0, const troupe_options& o = {});
 

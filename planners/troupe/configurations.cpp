@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "messages/base/folds.hpp"
 #include "messages/domain/work_kind.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/cost/stage_time.hpp"
@@ -161,6 +162,8 @@ double fastest(const std::vector<configuration>& options, const job_view& j) {
 void set_options(configuration_table& table, std::vector<configuration> options) {
   table.figures.clear();
   table.pools.clear();
+  table.least_weight =
+      options.empty() ? 0 : std::ranges::min(options, {}, &configuration::weight).weight;
   for (const auto& o : options) {
     table.figures.push_back({o.how.samples_per_s, o.weight, o.pool, o.gpus, o.guess});
     if (table.pools.empty() || table.pools.back() != o.pool) table.pools.push_back(o.pool);
@@ -181,6 +184,8 @@ bool configuration_cache::prepare(const snapshot& s) {
     pool_of_.assign(c.nodes.size(), static_cast<std::uint32_t>(pools_.size()));
     for (std::uint32_t p = 0; p < pools_.size(); ++p)
       for (const auto n : pools_[p].nodes) pool_of_[n] = p;
+    speeds_ = relative_speeds(c);
+    gpus_ = sum_of(c.nodes, [](const node& n) { return static_cast<double>(n.gpus); });
   }
   shared_ = s.shared_cluster;
   if (entries_.size() > largest_cache)
@@ -188,37 +193,33 @@ bool configuration_cache::prepare(const snapshot& s) {
   return other;
 }
 
-const configuration_table& configuration_cache::of(const cluster& c,
-                                                   const std::vector<gpu_pool>& pools,
-                                                   const recent_arrival& a) {
+const configuration_table& configuration_cache::of(const cluster& c, const recent_arrival& a) {
   if (const auto at = entries_.find({a.plans.get(), 0}); at != entries_.end())
     return at->second->table;
   job_view j;
   j.spec = a.spec;
   j.plans = a.plans;
-  return of(c, pools, j);
+  return of(c, j);
 }
 
-const configuration_table& configuration_cache::of(const cluster& c,
-                                                   const std::vector<gpu_pool>& pools,
-                                                   const job_view& j) {
+const configuration_table& configuration_cache::of(const cluster& c, const job_view& j) {
   auto& e = entries_[{j.plans.get(), j.history.bytes_floor}];
   if (!e) {
     e = std::make_unique<entry>();
     e->plans = j.plans;
-    set_options(e->table, configurations_of(c, pools, j));
+    set_options(e->table, configurations_of(c, pools_, j));
     e->table.sample_cost = sample_cost(e->table.options, j);
     e->table.fastest_samples_per_s = fastest(e->table.options, j);
     e->table.efficient_weight = 1;
     for (const auto& o : e->table.options)
       if (o.weight / o.how.samples_per_s <= e->table.sample_cost)
         e->table.efficient_weight = o.weight;
-    std::vector<double> per_gpu(pools.size());
+    std::vector<double> per_gpu(pools_.size());
     for (const auto& o : e->table.options)
       per_gpu[o.pool] = std::max(per_gpu[o.pool], o.how.samples_per_s / o.gpus);
-    for (std::size_t p = 0; p < pools.size(); ++p)
+    for (std::size_t p = 0; p < pools_.size(); ++p)
       e->table.cluster_samples_per_s +=
-          per_gpu[p] * static_cast<double>(pools[p].nodes.size()) * pools[p].node_gpus;
+          per_gpu[p] * static_cast<double>(pools_[p].nodes.size()) * pools_[p].node_gpus;
   }
   return e->table;
 }

@@ -67,6 +67,7 @@ struct configuration_table {
   /// Samples/s of all GPUs together, if each pool runs copies of the job with its most efficient
   /// option.
   double cluster_samples_per_s = 0;
+  double least_weight = 0;  // of the options
 };
 
 /// Sets the options, pool by pool, and what is derived from each.
@@ -84,12 +85,14 @@ class configuration_cache {
   /// The pool of each node's GPUs; of a node that has none, as one that was removed, the number of
   /// pools.
   const std::vector<std::uint32_t>& pools_of_nodes() const { return pool_of_; }
+  /// By GPU type: relative_speeds().
+  const std::vector<double>& speeds() const { return speeds_; }
+  /// The cluster's.
+  double gpus() const { return gpus_; }
   /// Stays true until prepare(), and longer while somebody holds the plans.
-  const configuration_table& of(const cluster& c, const std::vector<gpu_pool>& pools,
-                                const job_view& j);
+  const configuration_table& of(const cluster& c, const job_view& j);
   /// The same of a job that has never run.
-  const configuration_table& of(const cluster& c, const std::vector<gpu_pool>& pools,
-                                const recent_arrival& a);
+  const configuration_table& of(const cluster& c, const recent_arrival& a);
 
  private:
   struct key {
@@ -111,6 +114,8 @@ class configuration_cache {
   cluster cluster_;
   std::vector<gpu_pool> pools_;
   std::vector<std::uint32_t> pool_of_;
+  std::vector<double> speeds_;
+  double gpus_ = 0;
   std::unordered_map<key, std::unique_ptr<entry>, hash> entries_;  // order never reaches an output
 };
 

@@ -1,43 +1,32 @@
 #include "planners/troupe/contender.hpp"
 
-#include <algorithm>
 #include <cmath>
 
 #include "messages/domain/work_kind.hpp"
 #include "planners/policy/elastic_jobs.hpp"
-#include "planners/policy/progress.hpp"
 
 namespace troupe::planners {
 
-double overdue_s(const job_view& j, double left, double fastest, const troupe_options& o) {
-  const auto& spec = *j.spec;
-  const double samples = facts_of(spec).has_known_length
-                             ? static_cast<double>(spec.iterations) * spec.global_batch
-                             : left;
-  return j.submitted_s + o.overdue_times * samples / fastest;
-}
-
-double overdue_s(const contender& x, const troupe_options& o) {
-  return overdue_s(*x.job, x.samples_left, x.table->fastest_samples_per_s, o);
+contender contender_of(const cluster& c, const job_view& j, const configuration_table& table,
+                       const troupe_options& o) {
+  contender x;
+  x.job = &j;
+  x.table = &table;
+  x.id = j.id;
+  x.priority = j.spec->priority;
+  x.is_running = !j.where.empty();
+  x.has_known_length = j.facts().has_known_length;
+  x.submitted_s = j.submitted_s;
+  x.restart_s = restart_of(c, j);
+  if (x.is_running) x.settled_s = settled_s(c, j, o);
+  x.whole_samples = static_cast<double>(j.spec->iterations) * j.spec->global_batch;
+  return x;
 }
 
 double settled_s(const cluster& c, const job_view& j, const troupe_options& o) {
   const double until_s = j.started_s + o.settle_starts * restart_of(c, j);
   const double step_s = o.settle_step * c.settings.restart_s;
   return step_s > 0 ? std::ceil(until_s / step_s) * step_s : until_s;
-}
-
-bool is_settling(const cluster& c, const contender& x, double now_s, const troupe_options& o) {
-  return x.runs() && now_s < settled_s(c, *x.job, o);
-}
-
-// No longer than a start settles: a job that has started can be moved from then on.
-double patience_s(const cluster& c, const job_view& j, const troupe_options& o) {
-  return o.settle_starts * restart_of(c, j);
-}
-
-double patient_until_s(const cluster& c, const contender& x, const troupe_options& o) {
-  return std::min(x.job->submitted_s + patience_s(c, *x.job, o), overdue_s(x, o));
 }
 
 }  // namespace troupe::planners

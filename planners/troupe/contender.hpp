@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -33,6 +34,19 @@ struct troupe_options {
 struct contender {
   const job_view* job = nullptr;
   const configuration_table* table = nullptr;
+
+  // By its view alone (contender_of). Here once more, since every decision reads these of every
+  // job, and a view is ten times as large.
+  job_id id = 0;
+  std::int32_t priority = 0;
+  bool is_running = false;
+  bool has_known_length = true;
+  double submitted_s = 0;
+  double restart_s = 0;      // see restart_of()
+  double settled_s = 0;      // see settled_s(); waiting: 0
+  double whole_samples = 0;  // those done included
+
+  // Now.
   double samples_left = 0;
   double waited_s = 0;                 // since its submission, when something last happened
   double start_left_s = 0;             // until its present start ends
@@ -43,8 +57,9 @@ struct contender {
   /// is wrong.
   double guess_slowdown = 1;
 
+  bool operator==(const contender&) const = default;
   const std::vector<configuration>& options() const { return table->options; }
-  bool runs() const { return !job->where.empty(); }
+  bool runs() const { return is_running; }
   /// Samples left as they count for the samples_per_s of an option, which is a guess or not.
   double samples_left_on(bool guess) const {
     return guess ? samples_left : samples_left / guess_slowdown;
@@ -55,11 +70,22 @@ struct contender {
   }
 };
 
+/// What follows from the view of a job with these configurations. The rest is as at the submission
+/// of a job without work.
+contender contender_of(const cluster& c, const job_view& j, const configuration_table& table,
+                       const troupe_options& o);
+
 /// Since when a job comes before shorter ones of its priority, so that an endless stream of them
-/// cannot starve it. `left`: samples, the whole work of a job of unknown length; `fastest`: samples
-/// per second.
-double overdue_s(const job_view& j, double left, double fastest, const troupe_options& o);
-double overdue_s(const contender& x, const troupe_options& o);
+/// cannot starve it. `samples`: its whole work, or of a job of unknown length what is left;
+/// `fastest`: samples per second.
+inline double overdue_s(double submitted_s, double samples, double fastest,
+                        const troupe_options& o) {
+  return submitted_s + o.overdue_times * samples / fastest;
+}
+inline double overdue_s(const contender& x, const troupe_options& o) {
+  return overdue_s(x.submitted_s, x.has_known_length ? x.whole_samples : x.samples_left,
+                   x.table->fastest_samples_per_s, o);
+}
 inline bool is_overdue(const contender& x, double now_s, const troupe_options& o) {
   return now_s >= overdue_s(x, o);
 }
@@ -68,13 +94,19 @@ inline bool is_overdue(const contender& x, double now_s, const troupe_options& o
 /// jobs that start shortly after one another are decided about together.
 double settled_s(const cluster& c, const job_view& j, const troupe_options& o);
 /// Whether a running job began too recently to be stopped or moved.
-bool is_settling(const cluster& c, const contender& x, double now_s, const troupe_options& o);
+inline bool is_settling(const contender& x, double now_s) {
+  return x.runs() && now_s < x.settled_s;
+}
 
 /// For how long after its submission a job that could start may wait for GPUs that running jobs
-/// release.
-double patience_s(const cluster& c, const job_view& j, const troupe_options& o);
+/// release. No longer than a start settles: a job that has started can be moved from then on.
+inline double patience_s(const contender& x, const troupe_options& o) {
+  return o.settle_starts * x.restart_s;
+}
 /// Until when it may, if it is not overdue before.
-double patient_until_s(const cluster& c, const contender& x, const troupe_options& o);
+inline double patient_until_s(const contender& x, const troupe_options& o) {
+  return std::min(x.submitted_s + patience_s(x, o), overdue_s(x, o));
+}
 
 /// A contender's share of an assignment.
 struct assigned {

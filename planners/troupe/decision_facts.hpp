@@ -6,9 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "messages/domain/cluster.hpp"
 #include "planners/cluster/gpu_pools.hpp"
-#include "planners/policy/elastic_jobs.hpp"
+#include "planners/troupe/change_bounds.hpp"
 #include "planners/troupe/contender.hpp"
 #include "planners/troupe/decision_memory.hpp"
 #include "planners/troupe/pool_capacity.hpp"
@@ -27,17 +26,16 @@ struct possible_run {
 /// The facts that both assignments of a decision start from, by contender.
 class decision_facts {
  public:
-  decision_facts(const cluster& c, const std::vector<contender>& contenders,
-                 const std::vector<gpu_pool>& pools, const free_gpus& free, double now_s,
-                 const troupe_options& o)
-      : c_{c}, o_{o}, contenders_{contenders}, now_s_{now_s}, speeds_{relative_speeds(c)} {
+  decision_facts(const std::vector<contender>& contenders, const std::vector<gpu_pool>& pools,
+                 const free_gpus& free, double now_s, const troupe_options& o)
+      : o_{o}, contenders_{contenders}, now_s_{now_s} {
     ranks_.reserve(contenders.size());
     settling_.reserve(contenders.size());
     begin_.assign(contenders.size(), not_made);
     std::size_t options = 0;
     for (const auto& x : contenders) {
       ranks_.emplace_back(x, now_s, o);
-      settling_.push_back(is_settling(c, x, now_s, o));
+      settling_.push_back(is_settling(x, now_s));
       options += x.table->figures.size();
     }
     runs_.reserve(options);  // spans of it stay valid
@@ -66,19 +64,13 @@ class decision_facts {
     if (releases_.empty()) add_releases();
     return releases_;
   }
-  const std::vector<double>& speeds() const { return speeds_; }
 
  private:
   std::size_t add_runs(const contender& x) const {
     const auto begin = runs_.size();
-    const double start_s = restart_of(c_, *x.job) * (x.runs() ? o_.stop_cost : 1);
-    for (const auto& f : x.table->figures)
-      runs_.push_back(
-          {x.samples_left_on(f.guess) / f.samples_per_s + start_s, f.weight, f.pool, f.gpus});
-    if (x.runs() && x.present) {
-      const auto& f = x.table->figures[*x.present];
-      runs_[begin + *x.present].time_s =
-          x.samples_left_on(f.guess) / f.samples_per_s + x.start_left_s;
+    for (std::size_t i = 0; i < x.table->figures.size(); ++i) {
+      const auto& f = x.table->figures[i];
+      runs_.push_back({time_with(x, i, o_), f.weight, f.pool, f.gpus});
     }
     return begin;
   }
@@ -89,12 +81,11 @@ class decision_facts {
     for (const auto& x : contenders_) {
       if (!x.present || x.assumed_work > 0) continue;
       const auto& f = x.table->figures[*x.present];
-      releases_[f.pool].add(x.samples_left_on(f.guess) / f.samples_per_s + x.start_left_s, f.gpus);
+      releases_[f.pool].add(time_with(x, *x.present, o_), f.gpus);
     }
     for (auto& r : releases_) r.sort();
   }
 
-  const cluster& c_;
   const troupe_options& o_;
   const std::vector<contender>& contenders_;
   double now_s_;
@@ -106,7 +97,6 @@ class decision_facts {
   mutable decision_list<std::size_t> begin_{memory()};  // of each contender's
   std::vector<pool_capacity> rooms_;
   mutable std::vector<release_times> releases_;
-  std::vector<double> speeds_;  // by GPU type
 };
 
 }  // namespace troupe::planners

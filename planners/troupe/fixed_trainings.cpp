@@ -23,7 +23,9 @@ double work_of(const snapshot& s, const job_view& j) {
 bool is_overdue(const snapshot& s, const job_view& j, const troupe_options& o) {
   if (!has_plans(j)) return false;
   const double fastest = std::ranges::max(*j.plans, {}, &plan::samples_per_s).samples_per_s;
-  return s.now_s >= overdue_s(j, samples_left(s, j), fastest, o);
+  const double whole = static_cast<double>(j.spec->iterations) * j.spec->global_batch;
+  const double samples = j.facts().has_known_length ? whole : samples_left(s, j);
+  return s.now_s >= overdue_s(j.submitted_s, samples, fastest, o);
 }
 
 }  // namespace
@@ -40,9 +42,9 @@ void start_fixed_trainings(const snapshot& s, const job_views& trainings,
     const double work = work_of(s, *j);
     const bool overdue = is_overdue(s, *j, o);
     const auto comes_after = [&](const contender& x) {
-      const auto a = j->spec->priority, b = x.job->spec->priority;
+      const auto a = j->spec->priority, b = x.priority;
       if (a != b) return a > b;
-      if (is_settling(s.cluster, x, s.now_s, o)) return false;
+      if (is_settling(x, s.now_s)) return false;
       const bool other_overdue = is_overdue(x, s.now_s, o);
       return overdue != other_overdue ? overdue : work < x.work();
     };
@@ -50,7 +52,7 @@ void start_fixed_trainings(const snapshot& s, const job_views& trainings,
     std::vector<std::uint32_t> held(s.cluster.nodes.size());
     for (const auto& x : contenders)
       if (comes_after(x))
-        running.erase(x.job->id);
+        running.erase(x.id);
       else
         for (const auto& share : x.job->where) held[share.node] += share.gpus;
     idle_index idle{s.idle};

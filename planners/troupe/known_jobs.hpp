@@ -1,56 +1,82 @@
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "messages/base/invariant.hpp"
 #include "planners/cluster/snapshot.hpp"
-#include "planners/troupe/configurations.hpp"
+#include "planners/policy/progress.hpp"
+#include "planners/troupe/contender.hpp"
 
 // Facts of jobs that decisions need and that do not change between two of them. Each list is in
-// the order of the snapshot's, so that both are walked together, and an entry counts only for a job
-// whose file, plans and memory are the same: nothing depends on what was asked before. Files and
+// the order of the snapshot's, so that both are walked together, and an entry counts only for a
+// view of the same number, or the same arrival: nothing depends on what was asked before. Files and
 // plans are held, so that their addresses stay their own.
 
 namespace troupe::planners {
 
 struct known_job {
   job_id id = 0;
-  std::shared_ptr<const job_spec> spec;
-  std::shared_ptr<const std::vector<plan>> plans;
-  double bytes_floor = 0;
-  bool training = false;
-  bool fixed = false;                          // it runs to its end where it starts
-  bool may_change = false;                     // it may be stopped, or get other GPUs
-  const configuration_table* table = nullptr;  // null: nobody has needed it
+  std::uint64_t number = 0;  // of the view; 0: the entry is made anew for each decision
+  const job_view* view = nullptr;
+  bool fixed = false;       // it runs to its end where it starts
+  bool may_change = false;  // it may be stopped, or get other GPUs
+  bool never = false;       // while it waits: no plan can ever be placed (why_never)
+  bool resumable = false;
+  std::uint32_t gpus = 0;  // that it has
+  double submitted_s = 0;
+  double settled_s = 0;    // see settled_s()
+  double start_end_s = 0;  // of its present start
+  contender as_contender;  // of one that is not fixed, but for what depends on the time
+  job_pace pace;           // likewise
+  std::shared_ptr<const std::vector<plan>> plans;  // of its table
 
   explicit known_job(const job_view& j)
       : id{j.id},
-        spec{j.spec},
-        plans{j.plans},
-        bytes_floor{j.history.bytes_floor},
-        training{j.training} {}
-  bool is_of(const job_view& j) const {
-    return id == j.id && spec == j.spec && plans == j.plans &&
-           bytes_floor == j.history.bytes_floor && training == j.training;
+        number{j.number},
+        view{&j},
+        resumable{j.facts().resumable},
+        gpus{total_gpus(j.where)},
+        submitted_s{j.submitted_s},
+        plans{j.plans} {
+    as_contender.job = &j;
   }
+  void is_seen_as(const job_view& j) { view = as_contender.job = &j; }
+  bool operator==(const known_job&) const = default;
+  bool is_of(const job_view& j) const { return number == j.number && number != 0 && id == j.id; }
 };
 
 class known_jobs {
  public:
   /// An entry for each of the jobs; `make` is called for a new one.
   template <class Make>
-  std::vector<known_job>& follow(const job_views& now, Make make) {
+  const std::vector<known_job>& follow(const job_views& now, Make make) {
+    auto at = now.begin();
+    std::size_t same = 0;
+    for (; at != now.end() && same < all_.size() && all_[same].is_of(at->second); ++at)
+      all_[same++].is_seen_as(at->second);
     next_.clear();
-    auto at = all_.begin();
-    for (const auto& [id, j] : now) {
-      while (at != all_.end() && at->id < id) ++at;
-      next_.push_back(at != all_.end() && at->is_of(j) ? std::move(*at) : make(j));
+    for (auto old = all_.begin() + static_cast<std::ptrdiff_t>(same); at != now.end(); ++at) {
+      const auto& j = at->second;
+      while (old != all_.end() && old->id < j.id) ++old;
+      next_.push_back(old != all_.end() && old->is_of(j) ? std::move(*old) : make(j));
+      next_.back().is_seen_as(j);
     }
-    all_.swap(next_);
+    all_.erase(all_.begin() + static_cast<std::ptrdiff_t>(same), all_.end());
+    std::ranges::move(next_, std::back_inserter(all_));
+    if (checks_slow_invariants())
+      for (const auto& k : all_)
+        TROUPE_INVARIANT(k.number == 0 || make(*k.view) == k,
+                         "views with the same number are equal");
     return all_;
   }
+  const std::vector<known_job>& all() const { return all_; }
   void clear() { all_.clear(); }
 
  private:

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <ranges>
 #include <span>
-#include <tuple>
 
 #include "planners/troupe/contender.hpp"
 #include "planners/troupe/decision_memory.hpp"
@@ -23,14 +22,13 @@ struct service_rank {
   const contender* who = nullptr;
 
   service_rank(const contender& x, double now_s, const troupe_options& o)
-      : priority{x.job->spec->priority},
-        overdue{is_overdue(x, now_s, o)},
-        work{x.work()},
-        id{x.job->id},
-        who{&x} {}
+      : priority{x.priority}, overdue{is_overdue(x, now_s, o)}, work{x.work()}, id{x.id}, who{&x} {}
   /// Is it served later?
   bool operator<(const service_rank& b) const {
-    return std::tie(priority, overdue, b.work, b.id) < std::tie(b.priority, b.overdue, work, id);
+    if (priority != b.priority) return priority < b.priority;
+    if (overdue != b.overdue) return b.overdue;
+    if (work != b.work) return work > b.work;
+    return id > b.id;
   }
 };
 

@@ -101,15 +101,15 @@ bool is_faster_across_pools(const cluster& c, const job_spec& job, const plan& e
 /// A program of unknown length comes neither before all others nor after them: it counts as much
 /// work as the middle one of the jobs whose length is known.
 void rank_unknown_lengths(std::vector<contender>& all) {
+  if (std::ranges::all_of(all, &contender::has_known_length)) return;
   std::vector<double> known;
   for (const auto& x : all)
-    if (x.job->facts().has_known_length) known.push_back(x.work());
-  if (known.size() == all.size()) return;
+    if (x.has_known_length) known.push_back(x.work());
   const auto middle = known.begin() + static_cast<std::ptrdiff_t>(known.size() / 2);
   if (!known.empty()) std::ranges::nth_element(known, middle);
   const double work = known.empty() ? 1 : *middle;
   for (auto& x : all)
-    if (!x.job->facts().has_known_length) {
+    if (!x.has_known_length) {
       x.samples_left = work / x.table->sample_cost;
       x.assumed_work = work;
     }
@@ -168,7 +168,7 @@ class troupe_policy : public queue_policy {
     note_waiting(s, r);
     auto out = std::move(r.given_up);
     if (r.starts.empty() && std::ranges::all_of(r.all, stays)) return out;  // mostly
-    place(s.cluster, cache_.pools(), std::move(r.all), std::move(r.free), out, r.starts);
+    place(s, std::move(r.all), std::move(r.free), out, r.starts);
     std::ranges::move(r.starts, std::back_inserter(out));  // after the stops that make room
     return out;
   }
@@ -183,8 +183,9 @@ class troupe_policy : public queue_policy {
       const double left_s = at_s - s.now_s;
       if (left_s > 0 && (again_s == 0 || left_s < again_s)) again_s = left_s;
     };
-    for (const auto& [id, j] : s.running)
-      if (j.facts().resumable) ask_at(settled_s(s.cluster, j, options_));
+    prepare(s);
+    for (const auto& j : known_running(s))
+      if (j.resumable) ask_at(j.settled_s);
     if (can_start_one(s)) {
       if (!last_.is_of(s)) look(s);
       ask_at(last_.patient_until_s);
@@ -224,11 +225,12 @@ class troupe_policy : public queue_policy {
     prepare(s);
     round r{{}, free_gpus{s.cluster, s.idle}, {}, {}, {}};
     job_views trainings;
-    r.contenders = contenders_of(s, r.given_up, &trainings);
+    r.contenders = contenders_of(s, r.given_up, trainings);
     for (const auto& x : r.contenders) r.free.give_back(x.job->where);
     start_fixed_trainings(s, trainings, r.contenders, options_, r.free, r.starts);
-    const double load = arriving_load(s, cache_.pools(), cache_, arrivals_);
-    r.all = assign(s.cluster, cache_.pools(), r.contenders, r.free, s.now_s, load, options_);
+    const double load = arriving_load(s, cache_, running_, arrivals_);
+    r.all = assign(s.cluster, cache_.pools(), cache_.speeds(), r.contenders, r.free, s.now_s, load,
+                   options_);
     if (can_start_one(s)) remember(s, r.all);
     return r;
   }
@@ -239,7 +241,7 @@ class troupe_policy : public queue_policy {
              s.running.size(), s.idle.total_idle()};
     for (const auto& a : all) {
       if (a.wait_s == 0) continue;
-      const double until_s = patient_until_s(s.cluster, *a.who, options_);
+      const double until_s = patient_until_s(*a.who, options_);
       auto& first_s = last_.patient_until_s;
       if (first_s == 0 || until_s < first_s) first_s = until_s;
     }
@@ -251,8 +253,7 @@ class troupe_policy : public queue_policy {
     if (auto never = why_never(j)) return std::move(*never);
     const auto* note = s.note_of(j.id);
     if (!note) return not_decided_yet();
-    known_job known{j};
-    const auto x = contender_of(s.at_change(), j, known);
+    const auto x = contender_now(known(s.cluster, j), s.at_change().now_s);
     if (note->code == wait_code::soon_released) {
       const bool can_start = std::ranges::any_of(x.options(), [&](const configuration& o) {
         return has_room(s.cluster, s.idle, *j.spec, o.how);
@@ -270,7 +271,7 @@ class troupe_policy : public queue_policy {
   void note_waiting(const snapshot& s, const round& r) const {
     if (!s.notes) return;
     const auto rank = [&](const contender& x) {
-      return std::tuple(-x.job->spec->priority, !is_overdue(x, s.now_s, options_), x.work());
+      return std::tuple(-x.priority, !is_overdue(x, s.now_s, options_), x.work());
     };
     // None for those that were not looked at, since the GPUs were gone.
     std::vector<const assigned*> given(r.contenders.size());
@@ -288,10 +289,10 @@ class troupe_policy : public queue_policy {
       if (given[i] && given[i]->has_gpus()) continue;
       const auto before =
           static_cast<std::size_t>(std::ranges::upper_bound(served, rank(x)) - served.begin());
-      s.note(x.job->id, wait_code::outranked, static_cast<double>(before),
+      s.note(x.id, wait_code::outranked, static_cast<double>(before),
              static_cast<double>(others - before));
       if (given[i] && given[i]->wait_s > 0)
-        s.notes->add(note_patient(s, *given[i], patient_until_s(s.cluster, x, options_)));
+        s.notes->add(note_patient(s, *given[i], patient_until_s(x, options_)));
     }
   }
 
@@ -316,7 +317,7 @@ class troupe_policy : public queue_policy {
   /// the user's own that are not elastic, which might start over when they are stopped.
   bool is_fixed(const cluster& c, const job_view& j) const {
     if (j.facts().pipelines && !is_elastic(*j.spec)) return true;
-    return j.training && (!j.plans || cache_.of(c, cache_.pools(), j).options.empty());
+    return j.training && (!j.plans || cache_.of(c, j).options.empty());
   }
 
   void prepare(const snapshot& s) const {
@@ -337,64 +338,71 @@ class troupe_policy : public queue_policy {
     return guess ? slowdown : 1;
   }
 
+  /// REQUIRES: prepare() of the cluster.
+  known_job known(const cluster& c, const job_view& j) const {
+    known_job k{j};
+    k.fixed = is_fixed(c, j);
+    k.may_change = !k.fixed && may_change(j);
+    k.never = j.where.empty() && !k.fixed && why_never(j);
+    if (!j.where.empty()) {
+      k.settled_s = settled_s(c, j, options_);
+      k.start_end_s = j.started_s + start_of(c, j);
+    }
+    if (k.fixed || k.never || (!j.where.empty() && !k.may_change)) return k;
+    k.as_contender = contender_of(c, j, cache_.of(c, j), options_);
+    k.pace = job_pace{c, j};
+    if (j.where.empty()) return k;
+    k.as_contender.guess_slowdown = guess_slowdown(c, j);
+    k.as_contender.present = present_option(*k.as_contender.table, cache_.pools_of_nodes(), j);
+    return k;
+  }
+  const std::vector<known_job>& known_running(const snapshot& s) const {
+    return running_.follow(s.running, [&](const job_view& j) { return known(s.cluster, j); });
+  }
+
   /// `fixed`: gets the waiting jobs that start_fixed_trainings places.
   std::vector<contender> contenders_of(const snapshot& s, std::vector<decision>& out,
-                                       job_views* fixed = nullptr) const {
-    const auto then = s.at_change();
-    const auto as_known = [&](const job_view& j) {
-      known_job k{j};
-      k.fixed = is_fixed(s.cluster, j);
-      k.may_change = !k.fixed && may_change(j);
-      return k;
-    };
+                                       job_views& fixed) const {
+    const auto then_s = s.at_change().now_s;
     std::vector<contender> contenders;
     contenders.reserve(s.running.size() + s.waiting.size());
-    auto known = running_.follow(s.running, as_known).begin();
-    for (const auto& [id, j] : s.running)
-      if (auto& k = *known++; k.may_change) contenders.push_back(contender_of(then, j, k));
-    known = waiting_.follow(s.waiting, as_known).begin();
-    for (const auto& [id, j] : s.waiting) {
-      auto& k = *known++;
-      if (k.fixed) {
-        if (fixed) fixed->emplace(id, j);
-      } else if (auto never = why_never(j)) {
-        out.push_back(give_up(id, std::move(*never)));
-      } else {
-        contenders.push_back(contender_of(then, j, k));
-      }
+    for (const auto& k : known_running(s))
+      if (k.may_change) contenders.push_back(contender_now(k, then_s));
+    const auto make = [&](const job_view& j) { return known(s.cluster, j); };
+    for (const auto& k : waiting_.follow(s.waiting, make)) {
+      if (k.fixed)
+        fixed.emplace(k.id, *k.view);
+      else if (k.never)
+        out.push_back(give_up(k.id, *why_never(*k.view)));
+      else
+        contenders.push_back(contender_now(k, then_s));
     }
     rank_unknown_lengths(contenders);
     return contenders;
   }
 
-  contender contender_of(const snapshot& then, const job_view& j, known_job& k) const {
-    if (!k.table) k.table = &cache_.of(then.cluster, cache_.pools(), j);
-    contender x;
-    x.job = &j;
-    x.table = k.table;
-    x.samples_left = samples_left(then, j);
-    x.waited_s = then.now_s - j.submitted_s;
-    if (j.where.empty()) return x;
-    x.guess_slowdown = guess_slowdown(then.cluster, j);
-    x.start_left_s = std::max(0.0, j.started_s + start_of(then.cluster, j) - then.now_s);
-    x.present = present_option(*x.table, cache_.pools_of_nodes(), j);
+  static contender contender_now(const known_job& k, double now_s) {
+    auto x = k.as_contender;
+    x.samples_left = k.pace.samples_left(now_s);
+    x.waited_s = now_s - x.submitted_s;
+    if (x.runs()) x.start_left_s = std::max(0.0, k.start_end_s - now_s);
     return x;
   }
 
   // Counts become nodes, the largest first, and what differs from the present becomes decisions.
-  void place(const cluster& c, const std::vector<gpu_pool>& pools, std::vector<assigned> all,
-             free_gpus free, std::vector<decision>& stops, std::vector<decision>& starts) const {
+  void place(const snapshot& s, std::vector<assigned> all, free_gpus free,
+             std::vector<decision>& stops, std::vector<decision>& starts) const {
     std::ranges::stable_sort(all, std::greater{}, [](const assigned& a) {
-      return a.option ? a.who->options()[*a.option].gpus : 0;
+      return a.option ? a.who->table->figures[*a.option].gpus : 0;
     });
     std::vector<count_grant> grants;
     for (const auto& a : all) {
       if (a.mixed) free.take(a.mixed->where);
       if (!a.option) continue;
-      const auto& o = a.who->options()[*a.option];
+      const auto& o = a.who->table->figures[*a.option];
       grants.push_back({o.pool, o.gpus, &a.who->job->where, a.option == a.who->present});
     }
-    place_counts(pools, grants, free);
+    place_counts(cache_.pools(), grants, free);
 
     std::size_t next = 0;
     for (auto& a : all) {
@@ -411,7 +419,8 @@ class troupe_policy : public queue_policy {
       }
       if (runs) stops.push_back(stop_job(j.id));
       if (where.empty()) continue;
-      const reason why{kind::unknown, why_assigned(c, a)};
+      // Nobody reads it where nobody asks why jobs wait.
+      const reason why{kind::unknown, s.notes ? why_assigned(s.cluster, a) : std::string{}};
       auto how = a.option ? a.who->options()[*a.option].how : a.mixed->how;
       starts.push_back({decision::kind::start, j.id, std::move(how), std::move(where), why});
     }

@@ -40,15 +40,21 @@ double waiting_prices::lowest(const contender& x) const {
   return price;
 }
 
-void waiting_prices::change(const contender& x, double sign) {
-  const auto for_each_pool = [&](const auto& f) {
-    if (x.options().empty())  // on GPUs of several pools
-      for (std::size_t p = 0; p < prices_.size(); ++p) f(p);
-    for (const auto p : x.table->pools) f(p);
-  };
+template <class F>
+void waiting_prices::for_each_pool(const contender& x, F f) const {
+  if (x.options().empty())  // on GPUs of several pools
+    for (std::size_t p = 0; p < prices_.size(); ++p) f(p);
+  for (const auto p : x.table->pools) f(p);
+}
+
+double waiting_prices::share_of(const contender& x) const {
   double weight = 0;
-  for_each_pool([&](std::size_t p) { weight += weights_[p]; });
-  if (weight > 0) for_each_pool([&](std::size_t p) { prices_[p] += sign / weight; });
+  for_each_pool(x, [&](std::size_t p) { weight += weights_[p]; });
+  return weight > 0 ? 1 / weight : 0;
+}
+
+void waiting_prices::change(const contender& x, double by) {
+  for_each_pool(x, [&](std::size_t p) { prices_[p] += by; });
 }
 
 // Jobs that arrive later cannot be listed; their number is that of an M/M/1 queue with this load,
@@ -86,7 +92,7 @@ queue_losses::queue_losses(const cluster& c, const std::vector<contender>& conte
   };
   std::vector<key> keys;
   keys.reserve(contenders.size());
-  for (const auto& x : contenders) keys.push_back({x.work(), x.job->id, &x});
+  for (const auto& x : contenders) keys.push_back({x.work(), x.id, &x});
   std::ranges::sort(keys, {}, [](const key& k) { return std::pair{k.work, k.job}; });
   by_work_ = mapped(keys, &key::who);
 }
@@ -106,8 +112,8 @@ double queue_losses::of(const std::vector<assigned>& all) const {
   double loss = 0;
   for (const auto& x : contenders_) {
     if (place_of(x)) continue;
-    behind.add(x);
-    loss += restart_of(c_, *x.job) + x.samples_left / x.table->fastest_samples_per_s;
+    behind.add(x, behind.share_of(x));
+    loss += x.restart_s + x.samples_left / x.table->fastest_samples_per_s;
   }
   double before_s = 0;  // the last of those with less work ends
   for (const auto* x : by_work_) {
@@ -115,7 +121,7 @@ double queue_losses::of(const std::vector<assigned>& all) const {
     if (!a) continue;
     const bool stays = x->runs() && (!a->option || a->option == x->present);
     const auto* o = a->option ? &x->options()[*a->option] : nullptr;
-    const double restart_s = restart_of(c_, *x->job);
+    const double restart_s = x->restart_s;
     const double start_s = stays ? x->start_left_s : restart_s;
     const double run_s =
         time_to_end(*x, (o ? o->how : a->mixed->how).samples_per_s, start_s, before_s, restart_s);
@@ -127,9 +133,8 @@ double queue_losses::of(const std::vector<assigned>& all) const {
     if (place_of(*x)) continue;
     // A stopped job starts twice; the second start is work that the change itself causes.
     const double starts = x->runs() ? costs_.price_factor() : 1;
-    loss += behind.lowest(*x) *
-            (x->work() + starts * restart_of(c_, *x->job) * x->table->efficient_weight);
-    behind.remove(*x);
+    loss += behind.lowest(*x) * (x->work() + starts * x->restart_s * x->table->efficient_weight);
+    behind.remove(*x, behind.share_of(*x));
   }
   return loss;
 }

@@ -23,15 +23,20 @@ class waiting_prices {
  public:
   explicit waiting_prices(const std::vector<double>& pool_weights);
 
-  void add(const contender& x) { change(x, 1); }
-  void remove(const contender& x) { change(x, -1); }
+  /// 1 / G of the job; 0: it can use no GPU.
+  double share_of(const contender& x) const;
+  /// `share`: share_of() of the same job.
+  void add(const contender& x, double share) { change(x, share); }
+  void remove(const contender& x, double share) { change(x, -share); }
   double in(std::size_t pool) const;
   double highest() const;
   /// The lowest price of the pools that the job can use.
   double lowest(const contender& x) const;
 
  private:
-  void change(const contender& x, double sign);
+  template <class F>
+  void for_each_pool(const contender& x, F f) const;
+  void change(const contender& x, double by);
 
   const std::vector<double>& weights_;
   std::vector<double> prices_;  // by pool

@@ -35,6 +35,7 @@ planners::job_view view_of(const cluster& c, const job_record& j, const ledger& 
                            const std::map<job_id, progress_report>& progress) {
   planners::job_view v;
   v.id = j.id;
+  v.number = planners::new_view_number();
   v.spec = j.spec;
   v.submitted_s = j.submitted_s;
   if (const auto* known = find_in(plans, j.id)) {

@@ -145,6 +145,7 @@ void scheduler_state::on(const progress_report& p) {
   const auto* j = book().job(p.job);
   if (!j || !view) return;
   view->reported = reported_progress_of(*j, known);
+  view->number = planners::new_view_number();
   if (!j->elastic || known.lease != j->lease) return;
   // Policies keep what they computed for a list of plans, so small differences make no new one.
   const auto now = record_by_now(book(), *j, &known);
@@ -200,6 +201,7 @@ void scheduler_state::update_views(const job_record& j) {
     auto& v = moving_.emplace(j.id, view_of(cluster(), j, book(), plans_, progress_)).first->second;
     v.how = next->how;
     v.where = next->where;
+    v.number = planners::new_view_number();
   }
   note_kind(j.id);
   if (j.state == job_state::stopping && !j.in)
@@ -341,6 +343,7 @@ void scheduler_state::propose(std::vector<planners::decision> decisions) {
   TROUPE_INVARIANT(!in_flight_, "one proposal is under way at a time");
   proposal p;
   p.number = ++proposals_;
+  const bool explains = status_ && options_.explains;
   placements_proposed shown;
   placement_note now{{}, *state_->nodes_present};
   now.idle.reserve(now.present.size());
@@ -359,7 +362,7 @@ void scheduler_state::propose(std::vector<planners::decision> decisions) {
     // decided again.
     if (d.with.empty() && !d.after) proposed_[d.job] = d;
     if (proposed_moves_.contains(d.job)) p.moved_by_users.insert(d.job);
-    if (status_) {
+    if (explains) {
       auto note = now;
       note.why = d.why.text;
       note.moved = d.what == planners::decision::kind::move;

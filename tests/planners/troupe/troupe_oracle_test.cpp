@@ -67,22 +67,26 @@ small_case random_case(std::uint64_t seed) {
       t.fastest_samples_per_s = std::max(t.fastest_samples_per_s, o.how.samples_per_s);
     }
     if (r.chance(0.7)) j.submitted_s = x.now_s - double(r.below(r.chance(0.5) ? 4 * 86'400 : 100));
-    contender c{&j, &t, double(spec.iterations) * spec.global_batch, x.now_s - j.submitted_s,
-                0,  {}};
+    double left = double(spec.iterations) * spec.global_batch;
+    choice present;
     if (!t.options.empty() && r.chance(0.5)) {  // it runs
       const auto k = r.below(t.options.size());
       const auto& o = t.options[k];
       auto where = free.find(x.pools[o.pool], o.how.gpus(), {});
       free.take(where);
       if (!where.empty()) {
-        c.present = k;
+        present = k;
         j.where = std::move(where);
         j.how = o.how;
         j.started_s = x.now_s - double(r.below(1000));
-        c.start_left_s = std::max(0.0, j.started_s + 30 - x.now_s);
-        if (r.chance(0.5)) c.samples_left *= 0.1 * r.uniform();  // soon at its end
+        if (r.chance(0.5)) left *= 0.1 * r.uniform();  // soon at its end
       }
     }
+    auto c = contender_of(x.cluster, j, t, defaults);
+    c.samples_left = left;
+    c.waited_s = x.now_s - j.submitted_s;
+    c.present = present;
+    if (present) c.start_left_s = std::max(0.0, j.started_s + 30 - x.now_s);
     x.contenders.push_back(c);
   }
   return x;
@@ -419,7 +423,8 @@ TEST_CASE("Troupe's policy decides as its page says, where every assignment can 
     free_gpus free{x.cluster, idle_index{x.cluster}};
     std::vector<choice> decided(x.jobs.size());
     const oracle by_page{x};
-    for (const auto& a : assign(x.cluster, x.pools, x.contenders, free, x.now_s, x.load)) {
+    for (const auto& a : assign(x.cluster, x.pools, relative_speeds(x.cluster), x.contenders, free,
+                                x.now_s, x.load)) {
       decided[a.who->job->id - 1] = a.option;
       // Whether jobs settle is nothing to the price of others.
       if (a.behind > 0) REQUIRE(a.behind == by_page.behind(a.who->job->id - 1));
