@@ -41,7 +41,8 @@ void tensor_router::follow_cluster() {
   TROUPE_INVARIANT(unhandled_.size() <= cluster_->nodes.size(),
                    "nodes keep their places in the gateway's next cluster");
   unhandled_.resize(cluster_->nodes.size());
-  if (traffic_.sent_to) traffic_.sent_to->resize(cluster_->datacenters.size());
+  for (auto* counts : {&traffic_.sent_to, &traffic_.resent_to})
+    if (*counts) (*counts)->resize(cluster_->datacenters.size());
   pacing_->follow(*cluster_);
 }
 
@@ -186,22 +187,26 @@ void tensor_router::send_over_wan(const envelope& e, const frame& f) {
                    "a tensor crosses in no more parts than links may have");
   x.state = {x.layout.parts, true};
   const auto bytes = t->bytes;
+  const bool resent = t->resent.value_or(false);
   const auto token = hold(std::move(x));
   // Listed first: a tensor that is dropped here, as a resend or for want of a link, takes no place
   // in the order.
   if (!list_crossing(transfers_[token])) return release(token, true);
   if (!arbiter_.offer(now(), *t, token)) return release(token, true);
   traffic_.wan_sent_bytes += bytes;
-  if (!simulated) count_to(datacenter_of(e.to), bytes);
+  if (!simulated || prices_traffic(*cluster_))
+    count_to(traffic_.sent_to, datacenter_of(e.to), bytes);
+  if (resent) count_to(traffic_.resent_to, datacenter_of(e.to), bytes);
   start_transfers();
 }
 
-void tensor_router::count_to(std::uint32_t datacenter, std::uint64_t bytes) {
-  if (!traffic_.sent_to) traffic_.sent_to.emplace(cluster_->datacenters.size());
-  TROUPE_INVARIANT(datacenter < traffic_.sent_to->size(),
+void tensor_router::count_to(std::optional<std::vector<std::uint64_t>>& counts,
+                             std::uint32_t datacenter, std::uint64_t bytes) {
+  if (!counts) counts.emplace(cluster_->datacenters.size());
+  TROUPE_INVARIANT(datacenter < counts->size(),
                    "bytes are counted for a datacenter of the cluster");
   TROUPE_INVARIANT(datacenter != datacenter_, "what crosses the WAN is for another datacenter");
-  (*traffic_.sent_to)[datacenter] += bytes;
+  (*counts)[datacenter] += bytes;
 }
 
 void tensor_router::on_stripe(const envelope& e, const frame& f) {

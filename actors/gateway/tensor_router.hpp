@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -114,7 +115,8 @@ class tensor_router {
   void deliver(const envelope& e, const frame& f);
   void send_small(const envelope& e, const frame& f);
   void send_over_wan(const envelope& e, const frame& f);
-  void count_to(std::uint32_t datacenter, std::uint64_t bytes);
+  void count_to(std::optional<std::vector<std::uint64_t>>& counts, std::uint32_t datacenter,
+                std::uint64_t bytes);
   void on_stripe(const envelope& e, const frame& f);
 
   void start_transfers();

@@ -193,6 +193,7 @@ void training_supervisor::set_up(address trainer, stage_setup s) {
           std::max(o.slowest_lan, link_cost_between(c, n, me, gpus),
                    [](auto& a, auto& b) { return a.alone_s(one_mib) < b.alone_s(one_mib); });
   if (gpus > 1 && has_flow_rates(c)) o.flows = gpus;
+  o.marks_resent = prices_traffic(c);
   const bool computes = !is_simulated(s.backend);
   o.executor = guests_.set_up(s);
   o.gateway = node_.gateway();

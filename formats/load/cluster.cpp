@@ -174,8 +174,8 @@ class cluster_loader {
     return 0;
   }
 
-  // A pair of datacenters may have one link, which is symmetric. A connection cannot be faster than
-  // all connections of a node together.
+  // A pair of datacenters may have one link, which is symmetric but for prices. A connection cannot
+  // be faster than all connections of a node together.
   void read_wan(map_reader& map) {
     wan_link w;
     std::vector<std::string> ends;
@@ -186,6 +186,8 @@ class cluster_loader {
     map.read("jitter_ms", w.jitter_ms, {0, 60'000});
     map.read("emulate", w.emulate);
     read_rates(map, w.rates, w.flow_rates);
+    map.read("price_per_gb", w.price_per_gb, {0, max_price_per_gb});
+    map.read("price_per_gb_back", w.price_per_gb_back, {0, max_price_per_gb});
     map.finish();
     if (!found_.good()) return;
     if (ends.size() != 2)

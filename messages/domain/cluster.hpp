@@ -125,7 +125,10 @@ struct front {
   TROUPE_FIELDS(front, name, datacenter, http, removed);
 };
 
-/// The WAN between two datacenters, the same in both directions.
+/// Of 10^9 bytes of traffic, in cluster files and from the network.
+inline constexpr double max_price_per_gb = 1e6;
+
+/// The WAN between two datacenters, the same in both directions but for its prices.
 struct wan_link {
   std::uint32_t a = 0;  // index of a datacenter
   std::uint32_t b = 0;  // index of another
@@ -136,10 +139,13 @@ struct wan_link {
   bool emulate = false;        // in real runs, too: the gateways delay tensors accordingly
   std::optional<std::vector<link_rate>> rates{};       // of a pair, by size, not node_gbps
   std::optional<std::vector<link_rate>> flow_rates{};  // what one GPU's flow gets at most
+  /// Of 10^9 bytes of tensors from a to b; none: 0.
+  std::optional<double> price_per_gb{};
+  std::optional<double> price_per_gb_back{};  // from b to a; none: as from a to b
   static constexpr std::size_t required = 7;
 
   TROUPE_FIELDS(wan_link, a, b, rtt_ms, node_gbps, connection_gbps, jitter_ms, emulate, rates,
-                flow_rates);
+                flow_rates, price_per_gb, price_per_gb_back);
 };
 
 /// The price of GPUs of a type in a datacenter, instead of the catalogue's.
@@ -216,6 +222,27 @@ inline const wan_link* wan_between(const cluster& c, std::uint32_t a, std::uint3
   for (const auto& w : c.wan)
     if ((w.a == a && w.b == b) || (w.a == b && w.b == a)) return &w;
   return nullptr;
+}
+
+/// The price of 10^9 bytes of tensors from one datacenter to another; 0: traffic is not priced.
+inline double traffic_price_per_gb(const cluster& c, std::uint32_t from, std::uint32_t to) {
+  const auto* w = wan_between(c, from, to);
+  if (!w) return 0;
+  const double there = w->price_per_gb.value_or(0);
+  return from == w->a ? there : w->price_per_gb_back.value_or(there);
+}
+/// Whether some link has a price for traffic.
+inline bool prices_traffic(const cluster& c) {
+  return std::ranges::any_of(
+      c.wan, [](const wan_link& w) { return w.price_per_gb || w.price_per_gb_back; });
+}
+
+/// Whether prices that came over the network are such.
+inline bool has_valid_prices(const wan_link& w) {
+  const auto is_price = [](const std::optional<double>& p) {
+    return !p || (*p >= 0 && *p <= max_price_per_gb);
+  };
+  return is_price(w.price_per_gb) && is_price(w.price_per_gb_back);
 }
 
 /// Whether curves that came over the network are such (link_rates.hpp).

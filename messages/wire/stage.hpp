@@ -67,10 +67,12 @@ struct tensor {
   wan_path path;
   /// GPUs that send it together, where the cluster names what one GPU's flow gets; none: one.
   std::optional<std::uint32_t> flows{};
+  /// Its stage has sent it before; none: no, or traffic has no price.
+  std::optional<bool> resent{};
   static constexpr std::size_t required = 9;
 
   TROUPE_FIELDS(tensor, what, from, to_pipeline, to_stage, iteration, microbatch, bytes, sent_s,
-                path, flows);
+                path, flows, resent);
 };
 
 /// Sums of a chunk of gradients on their way between datacenters.

@@ -200,11 +200,15 @@ struct gateway_traffic {
   std::uint64_t wan_received_bytes = 0;  // from other datacenters
   /// Between nodes of its own datacenter that could not do so directly.
   std::uint64_t relayed_bytes = 0;
-  /// The part of wan_sent_bytes to each datacenter, in the cluster file's order; none: simulated.
+  /// The part of wan_sent_bytes to each datacenter, in the cluster file's order; none: nothing was
+  /// sent, or in virtual time, and traffic has no price.
   std::optional<std::vector<std::uint64_t>> sent_to{};
+  /// The part of sent_to that stages had sent before, where traffic has a price; none: nothing.
+  std::optional<std::vector<std::uint64_t>> resent_to{};
   static constexpr std::size_t required = 3;
 
-  TROUPE_FIELDS(gateway_traffic, wan_sent_bytes, wan_received_bytes, relayed_bytes, sent_to);
+  TROUPE_FIELDS(gateway_traffic, wan_sent_bytes, wan_received_bytes, relayed_bytes, sent_to,
+                resent_to);
 };
 
 /// Gateway to controller, every heartbeat and soon after its nodes': it is there, and so are they.

@@ -53,7 +53,9 @@ void define_links(py::module_& m) {
       .def_property_readonly("jitter_ms", get(&wan_link::jitter_ms))
       .def_property_readonly("emulate", get(&wan_link::emulate))
       .def_property_readonly("rates", curve(&wan_link::rates))
-      .def_property_readonly("flow_rates", curve(&wan_link::flow_rates));
+      .def_property_readonly("flow_rates", curve(&wan_link::flow_rates))
+      .def_property_readonly("price_per_gb", get(&wan_link::price_per_gb))
+      .def_property_readonly("price_per_gb_back", get(&wan_link::price_per_gb_back));
 }
 
 void define_gpu_type(py::module_& m) {

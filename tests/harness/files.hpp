@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -53,6 +54,15 @@ inline std::filesystem::path temporary(const std::string& name, const std::strin
   std::filesystem::remove(file);  // some file systems write a truncated file out at once
   std::ofstream{file, std::ios::binary} << text;
   return file;
+}
+
+/// The shared folder of a data set, `../shared/data/NAME` of a checkout or of a folder above it;
+/// nothing where this machine has none.
+inline std::optional<std::string> shared_data(const std::string& name) {
+  namespace fs = std::filesystem;
+  for (auto at = fs::path{source_dir()}; at.has_relative_path(); at = at.parent_path())
+    if (const auto found = at / "shared/data" / name; fs::exists(found)) return found.string();
+  return {};
 }
 
 }  // namespace troupe::test

@@ -62,7 +62,7 @@ std::optional<std::uint64_t> bytes_between(const query_reply& r, std::uint32_t f
   if (from >= r.gateways.size()) return {};
   const auto& g = r.gateways[from];
   if (std::ranges::find(r.gateways_absent, g.datacenter) != r.gateways_absent.end()) return {};
-  // Simulated gateways do not count by datacenter.
+  // None has been sent, or simulated gateways do not count, as traffic has no price.
   if (!g.traffic.sent_to || to >= g.traffic.sent_to->size()) return 0;
   return (*g.traffic.sent_to)[to];
 }

@@ -255,7 +255,7 @@ expected<void> check_cluster(const cluster& c) {
   for (const auto& w : c.wan)
     if (w.a >= c.datacenters.size() || w.b >= c.datacenters.size() || w.a == w.b ||
         !is_positive(w.node_gbps) || !std::isfinite(w.rtt_ms) || w.rtt_ms < 0 ||
-        !are_absent_or_rates(w.rates) || !are_absent_or_rates(w.flow_rates))
+        !are_absent_or_rates(w.rates) || !are_absent_or_rates(w.flow_rates) || !has_valid_prices(w))
       return bad("a link between datacenters");
   for (const auto& p : c.prices)
     if (p.gpu >= c.gpus.size() || (p.datacenter && *p.datacenter >= c.datacenters.size()))

@@ -48,6 +48,7 @@ struct stage_options {
   link_cost slowest_lan;  // and the slowest one to another node of the datacenter
   // GPUs whose flows carry its tensors, where the cluster file says what one flow gets.
   std::optional<std::uint32_t> flows{};
+  bool marks_resent = false;  // tensors that are sent again say so, where traffic has a price
   /// The device's, by which it is lent to a guest while the stage waits. Null: it has no guest.
   std::shared_ptr<gpu::device_executor> executor;
   address gateway = 0;  // of this datacenter; with a guest

@@ -99,6 +99,7 @@ void stage_tensors::resend(const tensor_request& r) {
   for (auto& resent : sent_.take_due(r, host().now_s())) {
     auto& t = resent.header;
     t.sent_s = owner_.reports->training_time_s();
+    if (owner_.options->marks_resent) t.resent = true;
     if (t.path.pairs > 0) owner_.training->report().sent_bytes += t.bytes;
     host().resend(address_of(t.to_pipeline, t.to_stage), t, std::move(resent.body));
   }

@@ -106,10 +106,11 @@ expected<std::string> summary(const expected<T>& loaded, Describe describe) {
 std::string print_cluster(const cluster& c) {
   std::size_t gpus = 0;
   for (const auto& n : c.nodes) gpus += n.gpus;
-  return fmt::format("{}: {}, {}, {} of {}{}", c.name, counted(c.datacenters.size(), "datacenter"),
-                     counted(c.nodes.size(), "node"), counted(gpus, "GPU"),
-                     counted(c.gpus.size(), "type"),
-                     c.fronts.empty() ? "" : ", " + counted(c.fronts.size(), "front"));
+  return fmt::format("{}: {}, {}, {} of {}{}{}", c.name,
+                     counted(c.datacenters.size(), "datacenter"), counted(c.nodes.size(), "node"),
+                     counted(gpus, "GPU"), counted(c.gpus.size(), "type"),
+                     c.fronts.empty() ? "" : ", " + counted(c.fronts.size(), "front"),
+                     prices_traffic(c) ? ", priced traffic" : "");
 }
 
 std::string print_model(const model& m) {

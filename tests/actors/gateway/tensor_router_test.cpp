@@ -191,6 +191,28 @@ TEST_CASE("a tensor for another datacenter leaves in stripes, over the lanes of 
   CHECK(at == 5'000'000);
 }
 
+TEST_CASE("simulated tensors are counted by datacenter where that has a price, resent ones apart") {
+  routed r;
+  r.send(a0, b0, 1, 1000, true);
+  CHECK(r.router.traffic().wan_sent_bytes == 1000);
+  CHECK_FALSE(r.router.traffic().sent_to);
+  auto priced = *harness::small_cluster();
+  priced.wan.at(0).price_per_gb = 0.01;
+  r.router = tensor_router{r.host, std::move(priced), {r.links, 0}};
+  r.send(a0, b0, 1, 1000, true);
+  const auto& traffic = r.router.traffic();
+  REQUIRE(traffic.sent_to);
+  CHECK(*traffic.sent_to == std::vector<std::uint64_t>{0, 1000});
+  CHECK_FALSE(traffic.resent_to);
+  auto again = routed::tensor_of(2, 300);
+  again.resent = true;
+  r.frame_of(a0, b0, again, 0);
+  CHECK(*traffic.sent_to == std::vector<std::uint64_t>{0, 1300});
+  REQUIRE(traffic.resent_to);
+  CHECK(*traffic.resent_to == std::vector<std::uint64_t>{0, 300});
+  CHECK(traffic.wan_sent_bytes == 1300);
+}
+
 TEST_CASE("a tensor has left when the network has accepted its last stripe") {
   routed r;
   r.net->full = {dc2};

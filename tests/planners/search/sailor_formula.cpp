@@ -5,25 +5,16 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "formats/load/load.hpp"
 #include "formats/parse/csv.hpp"
-#include "harness/source_dir.hpp"
 
 namespace troupe::harness {
 
 const std::vector<std::string> sailor_formula::zones = {
     "us-central1-a", "us-central1-b", "us-central1-c", "us-central1-f", "us-west1-b"};
-
-std::optional<std::string> shared_data(const std::string& name) {
-  namespace fs = std::filesystem;
-  for (auto at = fs::path{test::source_dir()}; at.has_relative_path(); at = at.parent_path())
-    if (const auto found = at / "shared/data" / name; fs::exists(found)) return found.string();
-  return {};
-}
 
 namespace {
 

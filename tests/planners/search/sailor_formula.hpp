@@ -7,14 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "harness/files.hpp"
+
 // Sailor's formula (SOSP'25), written from one text: section 10 of the plan of the plan space. What
 // Sailor's own simulator says of a plan, from its profiles and link curves, for tests alone.
 
 namespace troupe::harness {
 
-/// The shared folder of a data set, `../shared/data/NAME` of a checkout or of a folder above it;
-/// nothing where this machine has none.
-std::optional<std::string> shared_data(const std::string& name);
+using test::shared_data;
 
 /// GPUs of a stage in one pipeline.
 struct sailor_seat {

@@ -164,6 +164,9 @@ TEST_CASE("a file of another cluster, and one that no reader would accept, are r
   CHECK(refused([](cluster& c) { c.nodes[0].name = "controller"; }));
   CHECK(refused([](cluster& c) { c.nodes[0].removed = true; }));
   CHECK(refused([](cluster& c) { c.wan[0].b = 7; }));
+  CHECK(refused([](cluster& c) { c.wan[0].price_per_gb = -0.01; }));
+  CHECK(refused([](cluster& c) { c.wan[0].price_per_gb_back = std::nan(""); }));
+  CHECK_FALSE(refused([](cluster& c) { c.wan[0].price_per_gb = 0.01; }));
   CHECK(refused([](cluster& c) { c.settings.heartbeat_s = 0; }));
   CHECK(refused([](cluster& c) { c.settings.lease_s = std::nan(""); }));
   CHECK(refused([](cluster& c) { c.fronts.push_back({"f", 9, ""}); }));
