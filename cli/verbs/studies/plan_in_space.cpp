@@ -13,7 +13,7 @@
 #include "planners/cost/plan_time.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/plan_text.hpp"
-#include "planners/search/space/cost_model_times.hpp"
+#include "planners/search/job_space/cost_model_times.hpp"
 #include "planners/search/space/space_bound.hpp"
 #include "planners/search/space/space_search.hpp"
 #include "runtime/host/processor_watch.hpp"

@@ -8,7 +8,7 @@
 #include "planners/cost/model_partition.hpp"
 #include "planners/instances.hpp"
 #include "planners/plans/bounds.hpp"
-#include "planners/search/space/cost_model_times.hpp"
+#include "planners/search/job_space/cost_model_times.hpp"
 #include "planners/search/space/space_bound.hpp"
 #include "planners/search/space/space_search.hpp"
 

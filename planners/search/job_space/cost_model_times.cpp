@@ -1,4 +1,4 @@
-#include "planners/search/space/cost_model_times.hpp"
+#include "planners/search/job_space/cost_model_times.hpp"
 
 #include <algorithm>
 #include <limits>
