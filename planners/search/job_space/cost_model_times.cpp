@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "messages/base/refuse.hpp"
 #include "messages/domain/tensor_split.hpp"
@@ -36,6 +37,31 @@ std::vector<std::uint32_t> measured_rows(const cluster& c, const job_spec& job,
   return rows;
 }
 
+/// Terms (1) and (2) of docs/planners/plan_search.md. `hop_s`: a send on the hop after a stage, on
+/// an idle link; `wan_s`: the time of the WAN that it uses.
+double one_pipeline_s(const std::vector<step_costs>& steps, const std::vector<double>& hop_s,
+                      const std::vector<double>& wan_s, double microbatches) {
+  double behind = 0, before = 0, longest = 0;
+  for (std::size_t s = 1; s < steps.size(); ++s)
+    behind += steps[s].forward + steps[s].backward + 2 * hop_s[s - 1];
+  for (std::size_t s = 0; s < steps.size(); ++s) {
+    const auto& k = steps[s];
+    const double window = std::min<double>(microbatches, static_cast<double>(steps.size() - s));
+    const double way_s = k.forward + k.backward;
+    const double idle = std::max(0.0, k.forward + behind - window * k.forward);
+    const double step_s = k.forward + k.recompute + k.backward;
+    longest = std::max(longest, before + microbatches * std::max(step_s, wan_s[s]) +
+                                    std::max(0.0, idle - k.recompute));
+    const auto rounds =
+        rounds_of(static_cast<std::uint32_t>(microbatches), static_cast<std::uint32_t>(window));
+    longest = std::max(longest, before + rounds.full * (way_s + behind) + rounds.rest * k.forward);
+    if (s + 1 == steps.size()) break;
+    before += way_s + 2 * hop_s[s];
+    behind -= steps[s + 1].forward + steps[s + 1].backward + 2 * hop_s[s];
+  }
+  return longest;
+}
+
 }  // namespace
 
 expected<std::unique_ptr<cost_model_times>> cost_model_times::of(const cluster& c,
@@ -43,10 +69,16 @@ expected<std::unique_ptr<cost_model_times>> cost_model_times::of(const cluster& 
                                                                  const job_spec& job,
                                                                  const plan_space& space) {
   const auto work = facts_of(job);
-  if (!work.simulated || !work.has_model)
+  if (!(work.simulated || work.brings_layout) || !work.has_model)
     return refuse(reason::kind::invalid,
                   "a search for pipelines is for simulated work; '{}' is a {}", job.name,
                   work.name);
+  if (job.pipeline.virtual_stages > 1 || context_parallel_of(job.pipeline) > 1)
+    return refuse(
+        reason::kind::invalid,
+        "a search for pipelines has one part of the model in a stage and whole sequences; "
+        "'{}' has virtual_stages or context_parallel",
+        job.name);
   std::unique_ptr<cost_model_times> out{new cost_model_times{c, idle, job, space}};
   if (out->problem_.classes.empty() || out->problem_.rows.empty())
     return refuse(reason::kind::infeasible, "no idle GPU can have a stage of '{}'", job.model.name);
@@ -60,10 +92,6 @@ cost_model_times::cost_model_times(const cluster& c, const idle_index& idle, con
   job_.train->schedule = "megatron";
   job_.train->costs.clear();  // of another cut
   problem_.space = space;
-  // A plan has no groups of pipelines yet.
-  problem_.space.several_datacenters = problem_.space.mixed_pipelines = false;
-  problem_.space.several_kinds = problem_.space.own_shares = false;
-  if (space.name == "marp") problem_.max_stages = 1;
   problem_.samples = job.global_batch;
   const auto pieces = pieces_of(job.model);
   const bool halves = job.model.operators.empty();
@@ -83,7 +111,12 @@ cost_model_times::cost_model_times(const cluster& c, const idle_index& idle, con
   add_pools();
   add_classes();
   add_rows();
-  add_links();
+  links_.emplace(c_, idle_, gpus_, job_.pipeline.connections);
+  for (std::uint32_t k = 0; k < problem_.classes.size(); ++k) {
+    here_.push_back(peers_here(k));
+    max_here_ = std::max(max_here_, here_.back());
+    max_card_bytes_s_ = std::max(max_card_bytes_s_, links_->card_bytes_s(problem_.classes[k].kind));
+  }
 }
 
 void cost_model_times::add_pools() {
@@ -118,7 +151,8 @@ void cost_model_times::add_classes() {
       if (p.kind == k) largest = std::max(largest, std::ranges::max(p.free));
     const auto asked = job_.pipeline.tensor_parallel;
     for (std::uint32_t t = 1; t <= largest && splits_into(job_.model, t); t *= 2)
-      if (asked == 0 || asked == t) problem_.classes.push_back({k, t});
+      if (asked == 0 || asked == t)
+        problem_.classes.push_back({k, t}), largest_tensor_ = std::max(largest_tensor_, t);
   }
 }
 
@@ -140,30 +174,6 @@ void cost_model_times::add_rows() {
   };
   for (const auto r : measured) add(r);
   for (std::uint32_t r = 1; r <= problem_.samples; ++r) add(r);
-}
-
-/// The links between the nodes of two kinds in each datacenter, and inside nodes. Those of one kind
-/// and datacenter are taken to be alike.
-void cost_model_times::add_links() {
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<node_index>> nodes;
-  for (node_index n = 0; n < c_.nodes.size(); ++n) {
-    if (idle_.idle(n) == 0) continue;
-    const auto kind = std::ranges::find(gpus_, c_.nodes[n].gpu) - gpus_.begin();
-    nodes[{c_.nodes[n].datacenter, static_cast<std::uint32_t>(kind)}].push_back(n);
-  }
-  for (const auto& [at, from] : nodes)
-    for (const auto& [other, to] : nodes) {
-      if (at.first != other.first) continue;
-      if (at == other) {
-        std::uint32_t room = 0;
-        for (const auto n : from) room = std::max(room, idle_.idle(n) / 2);
-        links_.push_back(
-            {link_cost_between(c_, from[0], from[0]), at.second, at.second, true, room});
-        if (from.size() < 2) continue;
-      }
-      links_.push_back({link_cost_between(c_, from[0], to[at == other ? 1 : 0]), at.second,
-                        other.second, false, 0});
-    }
 }
 
 std::uint32_t cost_model_times::piece(std::uint32_t unit) const {
@@ -193,20 +203,6 @@ const range_costs& cost_model_times::costs(std::uint32_t rows, std::uint32_t cls
   return t.middle(c.kind, piece(first), piece(first + count) - piece(first));
 }
 
-/// A send from a stage of so many GPUs, or to one, over the fastest link that it may have.
-double cost_model_times::fastest_send_s(std::uint32_t kind, std::uint32_t tensor,
-                                        double bytes) const {
-  double s = cannot_be;
-  for (const auto& w : links_) {
-    if (w.from != kind && w.to != kind) continue;
-    if (w.inside && w.room < tensor) continue;
-    auto link = w.link;
-    if (link.has_rates()) link.flows = std::max(8U, tensor);
-    s = std::min(s, link.alone_s(bytes) + link.latency_s);
-  }
-  return s < cannot_be ? s : 0;
-}
-
 space_times::stage_floor cost_model_times::floor_of(std::uint32_t rows, std::uint32_t cls,
                                                     std::uint32_t first, std::uint32_t count,
                                                     std::uint32_t behind) const {
@@ -214,15 +210,93 @@ space_times::stage_floor cost_model_times::floor_of(std::uint32_t rows, std::uin
   const auto& k = costs(rows, cls, first, count, behind);
   if (!(k.bytes + (behind + 1) * k.bytes_each < c_.gpus[gpus_[c.kind]].memory_bytes()))
     return {cannot_be, cannot_be, 0};
+  const double own_s = k.forward_s + k.backward_s;
+  if (behind == 0 && first == 0) return {own_s, k.step_s(), 0};
   const auto& t = table(c.tensor, rows);
-  const double send =
-      behind > 0 || first > 0 ? fastest_send_s(c.kind, c.tensor, t.min_activation_bytes()) : 0;
-  // A program's stage is busy while it sends or receives: each way at both ends.
-  const double neighbours = (behind > 0 ? 1 : 0) + (first > 0 ? 1 : 0);
-  const double in_steps = sends_in_steps_ ? 2 * neighbours * send : 0;
-  const double on_ways = sends_in_steps_ || behind == 0 ? 0 : 2 * send;
-  return {k.forward_s + k.backward_s + in_steps + on_ways, k.step_s() + in_steps,
-          behind * (k.forward_s + in_steps / 2)};
+  const link_floors::tensor_sizes sizes{t.min_activation_bytes(), t.max_activation_bytes()};
+  const double send = links_->send_s(c.kind, c.tensor, sizes);
+  // Each way; over the WAN a program's stage sends beside its steps, too.
+  const double crossing = crosses() ? links_->crossing_s(c.kind, c.tensor, sizes) : cannot_be;
+  if (!sends_in_steps_)
+    return {own_s + (behind > 0 ? 2 * std::min(send, crossing) : 0), k.step_s(),
+            behind * k.forward_s};
+  // A program's stage is busy while it sends or receives: each way at both ends of a hop.
+  const double receive = links_->receive_s(c.kind, largest_tensor_, sizes);
+  const double hop = send + launch_s(job_, c_.gpus[gpus_[c.kind]]) + receive;
+  const double hops = (behind > 0 ? 1 : 0) + (first > 0 ? 1 : 0);
+  const double in_steps = crossing < cannot_be ? 0 : hops * hop;
+  return {own_s + hops * std::min(hop, crossing), k.step_s() + in_steps,
+          behind * (k.forward_s + in_steps)};
+}
+
+/// Gradients that the stage sums with its peers: a tied embedding's are its first stage's.
+double cost_model_times::summed_bytes(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
+                                      std::uint32_t count) const {
+  const bool last = first + count == problem_.pieces;
+  const auto& k = costs(rows, cls, first, count, last ? 0 : 1);
+  return std::max(0.0, k.gradient_bytes - k.tied_bytes);
+}
+
+double cost_model_times::peers_here(std::uint32_t cls) const {
+  const auto& c = problem_.classes[cls];
+  std::uint32_t largest = 0, smallest_degree = c.tensor;
+  for (const auto& p : problem_.pools)
+    if (p.kind == c.kind) largest = std::max(largest, std::ranges::max(p.free));
+  for (const auto& other : problem_.classes)
+    if (problem_.space.several_kinds && other.kind == c.kind)
+      smallest_degree = std::min(smallest_degree, other.tensor);
+  return largest < c.tensor ? 1 : 1.0 + (largest - c.tensor) / smallest_degree;
+}
+
+/// b / q of a stage of the class: its gradients over the fastest card of its kind.
+double cost_model_times::over_card_s(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
+                                     std::uint32_t count) const {
+  const auto& c = problem_.classes[cls];
+  const double rate = links_->card_bytes_s(c.kind), rings = divides_words(job_) ? c.tensor : 1;
+  return rate > 0 ? rings * summed_bytes(rows, cls, first, count) / rate : 0;
+}
+
+/// The same of any class, at least. Gradients do not depend on rows.
+const cost_model_times::least_sum& cost_model_times::least_sum_of(std::uint32_t rows,
+                                                                  std::uint32_t first,
+                                                                  std::uint32_t count) const {
+  auto [at, added] = least_sums_.try_emplace({first, count}, least_sum{cannot_be, cannot_be});
+  for (std::uint32_t k = 0; added && k < problem_.classes.size(); ++k) {
+    at->second.bytes = std::min(at->second.bytes, summed_bytes(rows, k, first, count));
+    at->second.over_card_s = std::min(at->second.over_card_s, over_card_s(rows, k, first, count));
+  }
+  return at->second;
+}
+
+// In one datacenter a stage of n peers, h of them on its node, sends 2 (n - h) chunks of b / n over
+// its card. Peers of several kinds, or of which one ends later, wait for each other: the sum begins
+// when all are there, and then takes as long as the slowest of a peer's routes, of which there are
+// as many as unlike cards; but the stage that ends last, of whatever class, has all of its own.
+// Over several datacenters peers are in R runs, of which the largest has a, a >= n / R: it sends 2
+// (a - h) chunks of b / a, and between runs another 2 (R - 1) of these follow each other. With the
+// fastest rate q of both this is no less than 2 b / q (1 - x / n) for x = (h + 1)^2 / 4 or h, if
+// that is larger: (R - 1 - h) / a is smallest for a = n / R and R = (h + 1) / 2.
+double cost_model_times::sum_floor_s(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
+                                     std::uint32_t count, std::uint32_t pipelines) const {
+  if (pipelines < 2 || links_->has_domains() || job_.pipeline.overlap.value_or(false)) return 0;
+  const auto& c = problem_.classes[cls];
+  const bool kinds = problem_.space.several_kinds;
+  const auto part = [&](double here) { return 2 * std::max(0.0, 1 - here / pipelines); };
+  const double cards = kinds ? links_->unlike_cards() : links_->unlike_cards(c.kind);
+  double in_one = part(here_[cls]) * over_card_s(rows, cls, first, count);
+  if (kinds)
+    in_one =
+        std::max(in_one / cards, part(max_here_) * least_sum_of(rows, first, count).over_card_s);
+  if (!problem_.space.several_datacenters || problem_.datacenters < 2) return in_one;
+  const double here = kinds ? max_here_ : here_[cls];
+  const double bytes =
+      kinds ? least_sum_of(rows, first, count).bytes : summed_bytes(rows, cls, first, count);
+  const double rate = std::max(kinds ? max_card_bytes_s_ : links_->card_bytes_s(c.kind),
+                               links_->wan_bytes_s(kinds ? largest_tensor_ : c.tensor));
+  if (!(rate > 0)) return 0;
+  return std::min(in_one,
+                  2 * links_->wan_latency_s() +
+                      part(std::max(here, (here + 1) * (here + 1) / 4)) * bytes / rate / cards);
 }
 
 /// A stage's sum and update begin with its last backward, after which the backwards of the stages
@@ -230,24 +304,11 @@ space_times::stage_floor cost_model_times::floor_of(std::uint32_t rows, std::uin
 /// the longest, and their sends.
 double cost_model_times::tail_floor_s(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
                                       std::uint32_t count, std::uint32_t pipelines) const {
-  const auto& c = problem_.classes[cls];
-  const auto& k = costs(rows, cls, first, count, first + count == problem_.pieces ? 0 : 1);
-  double sum_s = 0;
-  if (pipelines > 1) {
-    // In nodes that have as many of the stage's peers as they can.
-    std::uint32_t here = 1;
-    for (const auto& p : problem_.pools)
-      if (p.kind == c.kind) here = std::max(here, std::ranges::max(p.free) / c.tensor);
-    const double others = pipelines > here ? pipelines - here : 0;
-    const double rings = divides_words(job_) ? c.tensor : 1;
-    const double chunk = rings * (k.gradient_bytes - k.tied_bytes) / pipelines;
-    double each = cannot_be;
-    for (const auto& w : links_)
-      if (w.from == c.kind && w.to == c.kind && !w.inside)
-        each = std::min(each, w.link.link_s(chunk));
-    if (each < cannot_be) sum_s = 2 * others * each;
-  }
-  return std::max(0.0, sum_s + k.update_s - hidden_s(rows, first));
+  const bool last = first + count == problem_.pieces;
+  const auto& k = costs(rows, cls, first, count, last ? 0 : 1);
+  const double update_s = job_.pipeline.overlap.value_or(false) ? 0 : k.update_s;
+  return std::max(
+      0.0, sum_floor_s(rows, cls, first, count, pipelines) + update_s - hidden_s(rows, first));
 }
 
 /// The longest that backwards of the pieces before `first` may take, with their sends.
@@ -261,26 +322,55 @@ double cost_model_times::hidden_s(std::uint32_t rows, std::uint32_t first) const
     // Pieces that no GPU of the class can hold at a time, in as many stages as there may be.
     const auto stages = std::min(first, problem_.max_stages - 1);
     const auto bytes = table(cls.tensor, rows).max_activation_bytes();
-    double send = 0;
-    for (const auto& w : links_)
-      if (w.from == cls.kind) send = std::max(send, w.link.max_s(bytes) + w.link.latency_s);
+    double send = 2 * links_->longest_send_s(cls.kind, bytes);
+    if (crosses()) send = std::max(send, links_->longest_crossing_s(bytes));
     const double launch = launch_s(job_, c_.gpus[gpus_[cls.kind]]);
-    known = std::max(known, k.backward_s + stages * (4 * send + launch));
+    known = std::max(known, k.backward_s + stages * (send + launch));
   }
   return known;
 }
 
+// The closed form of a group of one pipeline (planners/cost/closed_form.cpp) with the shortest
+// links that its stages may have inside datacenters, and those that they have between them.
 double cost_model_times::line_s(const space_line& line, std::uint32_t microbatches) const {
   const auto stages = static_cast<std::uint32_t>(line.firsts.size());
-  double way = 0, longest = 0;
+  std::vector<step_costs> steps;
+  std::vector<double> hop_s(stages), wan_s(stages);  // a send on the way; its part of the WAN
   for (std::uint32_t i = 0; i < stages; ++i) {
+    const auto& c = problem_.classes[line.seats[i].cls];
     const auto end = i + 1 < stages ? line.firsts[i + 1] : problem_.pieces;
-    const auto f = floor_of(line.rows, line.seats[i].cls, line.firsts[i], end - line.firsts[i],
-                            stages - 1 - i);
-    way += f.way_s;
-    longest = std::max(longest, (microbatches - 1) * f.step_s - f.early_s);
+    const auto behind = stages - 1 - i;
+    const auto& k =
+        costs(line.rows, line.seats[i].cls, line.firsts[i], end - line.firsts[i], behind);
+    if (!(k.bytes + (behind + 1) * k.bytes_each < c_.gpus[gpus_[c.kind]].memory_bytes()))
+      return cannot_be;
+    steps.push_back({k.forward_s, k.recompute_s, k.backward_s});
+    hop_s[i] = k.activation_bytes;
   }
-  return way + std::max(0.0, longest);
+  const auto place_of = [&](std::uint32_t i) {
+    const auto& c = problem_.classes[line.seats[i].cls];
+    return link_floors::place{c.kind, line.seats[i].datacenter, c.tensor};
+  };
+  for (std::uint32_t i = 0; i + 1 < stages; ++i) {
+    const auto a = place_of(i), b = place_of(i + 1);
+    const double bytes = std::exchange(hop_s[i], 0.0);
+    if (a.datacenter != b.datacenter) {
+      wan_s[i] = links_->crossing_s(a, b, bytes);
+      hop_s[i] = wan_s[i] + links_->crossing_latency_s(a.datacenter, b.datacenter);
+      continue;
+    }
+    const double there = links_->send_s(a, b, bytes), back = links_->send_s(b, a, bytes);
+    if (!sends_in_steps_) {
+      hop_s[i] = std::max(there, back);
+      continue;
+    }
+    steps[i].forward += there + launch_s(job_, c_.gpus[gpus_[a.kind]]);
+    steps[i + 1].forward += there;
+    steps[i + 1].backward += back + launch_s(job_, c_.gpus[gpus_[b.kind]]);
+    steps[i].backward += back;
+  }
+  hop_s[stages - 1] = 0;
+  return one_pipeline_s(steps, hop_s, wan_s, microbatches);
 }
 
 job_spec cost_model_times::job_of(const space_plan& plan) const {
@@ -291,30 +381,57 @@ job_spec cost_model_times::job_of(const space_plan& plan) const {
   return job;
 }
 
-std::optional<placed_plan> cost_model_times::placed(const space_plan& plan) const {
-  if (plan.groups.size() != 1) return {};
-  const auto& g = plan.groups.front();
-  const auto wished =
-      job_.pipeline.microbatches > 0 ? job_.pipeline.microbatches : job_.microbatches.value_or(0);
-  if (wished > 0 && g.microbatches != wished) return {};
+/// Whether its numbers are those that the job's file gives.
+bool cost_model_times::is_as_asked(const space_plan& plan) const {
   const auto& asked = job_.pipeline;
-  if (asked.stages > 0 && plan.stages() != asked.stages) return {};
-  if (asked.data_parallel > 0 && g.pipelines != asked.data_parallel) return {};
-  std::vector<stage_request> stages;
+  const auto microbatches =
+      asked.microbatches > 0 ? asked.microbatches : job_.microbatches.value_or(0);
+  const auto other = [&](const space_group& g) { return g.microbatches != microbatches; };
+  if (microbatches > 0 && std::ranges::any_of(plan.groups, other)) return false;
+  if (asked.stages > 0 && plan.stages() != asked.stages) return false;
+  return asked.data_parallel == 0 || plan.pipelines() == asked.data_parallel;
+}
+
+/// None: a stage has too little memory.
+std::optional<std::vector<plan_stage>> cost_model_times::stages_of(const space_plan& plan,
+                                                                   const space_group& group) const {
+  std::vector<plan_stage> stages;
   for (std::uint32_t i = 0; i < plan.stages(); ++i) {
-    const auto& c = problem_.classes[g.seats[i].cls];
-    const auto end = i + 1 < plan.stages() ? plan.firsts[i + 1] : problem_.pieces;
-    // One datacenter has all stages.
-    if (g.seats[i].datacenter != g.seats[0].datacenter) return {};
+    const auto& seat = group.seats[i];
+    const auto& c = problem_.classes[seat.cls];
     const auto first = plan.firsts[i];
-    if (!(floor_of(plan.rows, g.seats[i].cls, first, end - first, plan.stages() - 1 - i).way_s <
-          cannot_be))
+    const auto end = i + 1 < plan.stages() ? plan.firsts[i + 1] : problem_.pieces;
+    const auto& k = costs(plan.rows, seat.cls, first, end - first, plan.stages() - 1 - i);
+    if (!(k.bytes + (plan.stages() - i) * k.bytes_each < c_.gpus[gpus_[c.kind]].memory_bytes()))
       return {};
-    stages.push_back({gpus_[c.kind], piece(end) - piece(first), c.tensor});
+    stages.push_back(
+        {piece(first), piece(end) - piece(first), c.tensor, gpus_[c.kind], 0, seat.datacenter});
   }
-  const auto& idle = idle_in_[g.seats[0].datacenter];
-  auto p = plan_of_stages(c_, idle, job_of(plan), stages, g.pipelines);
-  if (!p || !fits(c_, idle, p->how, p->where)) return {};
+  return stages;
+}
+
+// Groups only where pipelines differ or are in several datacenters: other plans are as they always
+// were.
+std::optional<placed_plan> cost_model_times::placed(const space_plan& plan) const {
+  if (!is_as_asked(plan)) return {};
+  std::vector<pipeline_group> groups;
+  bool one_place = plan.groups.size() == 1;
+  for (const auto& g : plan.groups) {
+    auto stages = stages_of(plan, g);
+    if (!stages) return {};
+    for (const auto& s : g.seats) one_place = one_place && s.datacenter == g.seats[0].datacenter;
+    groups.push_back({g.pipelines, g.microbatches, std::move(*stages)});
+  }
+  expected<placed_plan> p;
+  if (one_place) {
+    std::vector<stage_request> stages;
+    for (const auto& s : groups[0].stages) stages.push_back({*s.gpu, s.count, s.tensor_parallel});
+    p = plan_of_stages(c_, idle_in_[plan.groups[0].seats[0].datacenter], job_of(plan), stages,
+                       groups[0].pipelines);
+  } else {
+    p = plan_of_groups(c_, idle_, job_of(plan), groups, plan.rows);
+  }
+  if (!p || !fits(c_, idle_, p->how, p->where)) return {};
   return std::move(*p);
 }
 
