@@ -14,6 +14,7 @@
 #include "messages/admission/admission_problems.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/untrusted_file.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "runtime/process/python_package.hpp"
 
 namespace troupe::cli {
@@ -128,6 +129,11 @@ expected<job_spec> load(const std::string& file, std::span<const gpu_type> catal
 }
 
 }  // namespace
+
+job_spec as_program(job_spec job, const job_spec& read) {
+  if (facts_of(read).simulated) job.program.command = {job.name};
+  return job;
+}
 
 expected<job_spec> load_job(const std::string& file, std::span<const gpu_type> catalogue,
                             std::vector<std::string>* notices) {

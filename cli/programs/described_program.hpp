@@ -31,6 +31,11 @@ expected<described_program> describe_program(
     const layer_file& p, const std::string& module, const std::vector<std::string>& more,
     const std::function<void(const std::string&)>& watch = {});
 
+/// A job without `train:` is a program of somebody's, whether its file names a command or not: its
+/// stages send and wait as a program's do. Those of the built-in trainer compute meanwhile.
+/// `read`: the job as its file says it.
+job_spec as_program(job_spec job, const job_spec& read);
+
 /// formats::load_job for jobs of this machine: a training of a program that names no model gets
 /// the one that is found here.
 expected<job_spec> load_job(const std::string& file, std::span<const gpu_type> catalogue = {},

@@ -16,6 +16,7 @@ const std::vector<module_floors>& all_floors() {
         {"plans"},
         {"search"},
         {"search/space"},
+        {"search/job_space"},
         {"policy"},
         // Each published system, and each policy, stands alone.
         {"frenzy", "baselines", "espresso", "crius", "bubbletea", "troupe", "serving", "titan"}}},

@@ -69,7 +69,7 @@ class estimate_verb final : public verb {
     if (facts_of(*read).serves)
       return out.bad(
           fmt::format("{}: a job that serves a model has no iterations to estimate", job_));
-    auto job = as_described(planners::with_device(*read, name_of(device_kind::sim)), *read);
+    auto job = as_program(planners::with_device(*read, name_of(device_kind::sim)), *read);
     if (job.slots) return out.bad(fmt::format("{}: a slots job has no model to estimate", job_));
     if (!schedule_.empty()) job.train->schedule = schedule_;
     // A program's stages go backward as early as they can.
@@ -100,13 +100,6 @@ class estimate_verb final : public verb {
   }
 
  private:
-  /// A job without `train:` is a program of somebody's, whether its file names a command or not:
-  /// its stages send and wait as a program's do. Those of the built-in trainer compute meanwhile.
-  static job_spec as_described(job_spec job, const job_spec& read) {
-    if (facts_of(read).simulated) job.program.command = {job.name};
-    return job;
-  }
-
   expected<std::vector<planners::stage_request>> requested(const cluster& c,
                                                            const job_spec& job) const {
     const auto known = formats::names_of(c.gpus);

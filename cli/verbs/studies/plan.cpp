@@ -242,9 +242,11 @@ class plan_verb final : public verb {
     app.add_option("--profile", profile_,
                    "Profile of the GPUs (troupe profile), instead of the cost model");
     app.add_flag("--all", all_, "Show all plans, not just the first dozen");
-    app.add_option("--space", space_,
-                   "The best plan of a space of pipelines, whatever the policy: alike (in one "
-                   "datacenter, for simulated work)");
+    app.add_option(
+        "--space", space_,
+        "The best plan of a space of pipelines, whatever the policy, for simulated work: "
+        "full, alike (no pipelines of several kinds), sailor (whole layers, equal "
+        "numbers of micro-batches)");
     app.add_option("--placer", placer_,
                    "espresso: how a set of GPUs is placed: exact, greedy (the paper's), or as sia, "
                    "whale and hph choose and place")
@@ -254,12 +256,13 @@ class plan_verb final : public verb {
     app.add_flag("--exhaustive", exhaustive_, "espresso: place every set of GPUs, without trees");
     app.add_flag("--closed-form", closed_form_,
                  "espresso: the optimum of the closed form, without simulating schedules");
-    app.add_option(
-           "--time-limit", limit_s_,
-           "espresso: seconds after which the best plan so far is given (0: none); --space: "
-           "as many for the bound, counted in steps")
-        ->check(CLI::NonNegativeNumber)
-        ->capture_default_str();
+    limit_ =
+        app.add_option(
+               "--time-limit", limit_s_,
+               "espresso: seconds after which the best plan so far is given (0: none); --space: "
+               "as many for the bound, counted in steps")
+            ->check(CLI::NonNegativeNumber)
+            ->capture_default_str();
     app.add_flag("--spot", spot_,
                  "espresso: use spot instances where the cluster has their prices");
     auto* pareto = app.add_option("--pareto", pareto_,
@@ -299,7 +302,7 @@ class plan_verb final : public verb {
     if (auto ok = check_titan_options(**policy, *jobs); !ok) return out.bad(ok.error());
     const auto& job = jobs->front();
 
-    if (!space_.empty()) return plan_in_space(out, {*c, job, space_, limit_s_});
+    if (!space_.empty()) return plan_in_space(out, {*c, job, space_, asked_limit_s()});
 
     // Espresso buys GPUs instead of dividing those that there are, so its answer has other figures:
     // cost, time, and the bound of the search.
@@ -322,6 +325,10 @@ class plan_verb final : public verb {
   }
 
  private:
+  std::optional<double> asked_limit_s() const {
+    return limit_->count() > 0 ? std::optional{limit_s_} : std::nullopt;
+  }
+
   expected<std::vector<job_spec>> load_jobs(std::span<const gpu_type> catalogue, cluster& c) const {
     std::vector<job_spec> jobs;
     for (const auto& file : files_) {
@@ -468,6 +475,7 @@ class plan_verb final : public verb {
   bool all_ = false, no_pruning_ = false, exhaustive_ = false, closed_form_ = false, spot_ = false,
        explain_ratios_ = false, paper_ = false;
   double limit_s_ = 60;
+  CLI::Option* limit_ = nullptr;
 };
 
 }  // namespace

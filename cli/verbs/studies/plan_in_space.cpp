@@ -5,17 +5,19 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/ranges.h>
+
 #include "cli/output/human.hpp"
 #include "cli/output/table.hpp"
+#include "cli/programs/described_program.hpp"
 #include "cli/reports/plan_document.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/domain/device_kind.hpp"
+#include "messages/domain/work_kind.hpp"
 #include "planners/cost/plan_time.hpp"
-#include "planners/plans/bounds.hpp"
+#include "planners/plans/places.hpp"
 #include "planners/plans/plan_text.hpp"
-#include "planners/search/space/cost_model_times.hpp"
-#include "planners/search/space/space_bound.hpp"
-#include "planners/search/space/space_search.hpp"
+#include "planners/search/job_space/job_search.hpp"
 #include "runtime/host/processor_watch.hpp"
 
 namespace troupe::cli {
@@ -25,42 +27,42 @@ namespace {
 constexpr std::size_t shown_plans = 4;
 /// Steps of planning that take about a second of processor time.
 constexpr double units_a_second = 180e6;
-/// Seconds of the bound, unless more are asked for: the default of --time-limit is espresso's.
-constexpr double bound_s = 1.2, default_limit_s = 60;
+/// Seconds of the bound, unless others are asked for.
+constexpr double bound_s = 1.2;
 
 /// Plans of a search, best first by the simulated iteration of each.
 struct space_answer {
   std::string space;
   std::vector<planners::placed_plan> plans;
   std::vector<planners::iteration_estimate> estimates;
-  planners::space_result found;
+  planners::job_search::result found;
   double bound = 0;  // of the closed form's score
   double search_cpu_s = 0, bound_cpu_s = 0;
 
   double gap() const {
-    const double best = found.plans.front().score;
+    const double best = found.plans.front().found.score;
     return found.exact || !(best > 0) ? 0 : std::max(0.0, 1 - bound / best);
   }
 };
 
-void simulate(const cluster& c, const planners::cost_model_times& times, space_answer& a) {
+void simulate(const cluster& c, space_answer& a) {
   std::vector<std::pair<planners::placed_plan, planners::iteration_estimate>> all;
-  for (const auto& v : a.found.plans) {
-    auto placed = times.placed(v.plan);
+  std::vector<std::pair<double, std::size_t>> order;  // equal scores in the order of the search
+  for (const auto& [times, v] : a.found.plans) {
+    auto placed = times->placed(v.plan);
     if (!placed) continue;
-    const auto job = planners::with_device(times.job_of(v.plan), name_of(device_kind::sim));
+    const auto job = times->job_of(v.plan);
     auto e = planners::evaluate(c, job, placed->how, placed->where, planners::fidelity::simulated);
     if (!e) continue;
     placed->how.samples_per_s = e->samples_per_s;
     placed->how.cost_per_hour = e->cost_per_hour;
+    order.emplace_back(
+        planners::score_of(times->problem(),
+                           {e->iteration_s, e->iteration_s * e->cost_per_hour / 3600},
+                           placed->how.gpus()),
+        all.size());
     all.emplace_back(std::move(*placed), std::move(*e));
   }
-  std::vector<std::pair<double, std::size_t>> order;  // equal scores in the order of the search
-  for (const auto& [placed, e] : all)
-    order.emplace_back(
-        planners::score_of(times.problem(), {e.iteration_s, e.iteration_s * e.cost_per_hour / 3600},
-                           placed.how.gpus()),
-        order.size());
   std::ranges::sort(order);
   for (const auto& [score, i] : order) {
     a.plans.push_back(std::move(all[i].first));
@@ -69,40 +71,52 @@ void simulate(const cluster& c, const planners::cost_model_times& times, space_a
 }
 
 expected<space_answer> search(const space_request& r, const planners::plan_space& space) {
+  const auto work = facts_of(r.job);
+  if (!work.simulated)
+    return refuse(reason::kind::invalid,
+                  "a search for pipelines is for simulated work; '{}' is a {}", r.job.name,
+                  work.name);
   space_answer a;
   a.space = space.name;
   const runtime::processor_watch watch;
-  const planners::idle_index idle{r.c};
-  std::optional<planners::idle_index> allowed;
-  const auto times = planners::cost_model_times::of(
-      r.c, planners::allowed_idle(r.c, idle, r.job, allowed), r.job, space);
-  if (!times) return refuse(times.error());
+  const auto job = as_program(planners::with_device(r.job, name_of(device_kind::sim)), r.job);
+  const planners::job_places places{r.c, r.job, true};
+  const auto searched =
+      planners::job_search::of(r.c, planners::idle_index{r.c}, job, places, space);
+  if (!searched) return refuse(searched.error());
   planners::planning_budget budget;
-  a.found = planners::search_space((*times)->problem(), **times, shown_plans, budget);
+  a.found = searched->search(shown_plans, budget);
   a.search_cpu_s = watch.s();
   if (a.found.plans.empty())
     return refuse(reason::kind::infeasible,
                   "no plan of the space '{}' fits, within the job's limits", space.name);
+  a.bound = a.found.plans.front().found.score;
   if (!a.found.exact) {
     const runtime::processor_watch bound_watch;
-    const double seconds = r.limit_s == default_limit_s ? bound_s : r.limit_s;
-    planners::planning_budget steps{static_cast<std::uint64_t>(seconds * units_a_second)};
-    a.bound =
-        planners::score_bound((*times)->problem(), **times, a.found.plans.front().score, steps);
+    planners::planning_budget steps{
+        static_cast<std::uint64_t>(r.limit_s.value_or(bound_s) * units_a_second)};
+    a.bound = searched->bound(a.bound, steps);
     a.bound_cpu_s = bound_watch.s();
-  } else {
-    a.bound = a.found.plans.front().score;
   }
-  simulate(r.c, **times, a);
+  simulate(r.c, a);
   if (a.plans.empty())
     return refuse(reason::kind::infeasible, "no schedule of the space '{}' can be made",
                   space.name);
   return a;
 }
 
+/// A plan with its stages' datacenter where they all have one, and the cluster several: then the
+/// document says where the plan is.
+plan with_place(const cluster& c, const planners::placed_plan& p) {
+  auto how = p.how;
+  if (how.groups || c.datacenters.size() < 2) return how;
+  for (auto& s : how.stages) s.datacenter = c.nodes[p.where.front().node].datacenter;
+  return how;
+}
+
 json document(const space_request& r, const space_answer& a) {
   json plans = json::array(), where = json::array();
-  for (const auto& p : a.plans) plans.push_back(plan_document(r.c, r.job, p.how));
+  for (const auto& p : a.plans) plans.push_back(plan_document(r.c, r.job, with_place(r.c, p)));
   for (const auto& share : a.plans.front().where)
     where.push_back({{"node", r.c.nodes[share.node].name},
                      {"gpu", r.c.gpu_of(share.node).name},
@@ -113,11 +127,11 @@ json document(const space_request& r, const space_answer& a) {
           {"cluster", r.c.name},
           {"feasible", true},
           {"plans", plans},
-          {"plan", plan_document(r.c, r.job, a.plans.front().how)},
+          {"plan", plans.front()},
           {"allocation", where},
           {"estimate",
            {{"iteration_s", e.iteration_s},
-            {"closed_form_s", a.found.plans.front().value.seconds},
+            {"closed_form_s", a.found.plans.front().found.value.seconds},
             {"samples_per_s", e.samples_per_s},
             {"cost_per_hour", e.cost_per_hour},
             {"cost_per_iteration", e.iteration_s * e.cost_per_hour / 3600}}},
@@ -133,21 +147,52 @@ json document(const space_request& r, const space_answer& a) {
           {"reason", nullptr}};
 }
 
+std::string text_of(const cluster& c, const group_view& g, bool with_place) {
+  std::string stages;
+  for (const auto& s : g.stages) {
+    stages += fmt::format("{}{} x {}", stages.empty() ? "" : ", ", c.gpus[*s.gpu].name,
+                          s.tensor_parallel);
+    if (with_place) stages += " in " + c.datacenters[*s.datacenter].name;
+  }
+  return stages;
+}
+
+/// "8 pipelines in us-central1-b, 4 micro-batches each: A100-40GB x 4".
+std::string line_of(const cluster& c, const group_view& g) {
+  const auto first = g.stages.front().datacenter;
+  const bool one =
+      first && std::ranges::all_of(g.stages, [&](const auto& s) { return s.datacenter == first; });
+  return fmt::format("{}{}, {} each: {}", counted(g.pipelines, "pipeline"),
+                     one ? " in " + c.datacenters[*first].name : "",
+                     counted(g.microbatches, "micro-batch"), text_of(c, g, !one));
+}
+
+/// A number, or the smallest and the largest of all groups.
+std::string microbatches_of(const plan& how) {
+  auto least = how.microbatches, largest = least;
+  for (const auto& g : groups_of(how))
+    least = std::min(least, g.microbatches), largest = std::max(largest, g.microbatches);
+  return least == largest ? fmt::to_string(least) : fmt::format("{} to {}", least, largest);
+}
+
 void show(const output& out, const space_request& r, const space_answer& a) {
   out.line("{} ({}, batch {}) on {} in the space '{}'", r.job.name, r.job.model.name,
            r.job.global_batch, r.c.name, a.space);
   table t{{"", "plan", "GPUs", "rows", "micro-batches", "iteration", "per hour"}};
   for (std::size_t i = 0; i < a.plans.size(); ++i) {
     const auto& how = a.plans[i].how;
-    std::string stages;
-    for (const auto& s : how.stages)
-      stages += fmt::format("{}{} x {}", stages.empty() ? "" : ", ", r.c.gpus[*s.gpu].name,
-                            s.tensor_parallel);
-    t.row({i == 0 ? ">" : "", fmt::format("{} x ({})", how.data_parallel, stages),
-           fmt::to_string(how.gpus()), fmt::to_string(how.rows), fmt::to_string(how.microbatches),
-           duration_text(a.estimates[i].iteration_s), fmt::format("{:.2f}", how.cost_per_hour)});
+    std::string pipelines;
+    for (const auto& g : groups_of(how))
+      pipelines += fmt::format("{}{} x ({})", pipelines.empty() ? "" : " + ", g.pipelines,
+                               text_of(r.c, g, false));
+    t.row({i == 0 ? ">" : "", pipelines, fmt::to_string(how.gpus()), fmt::to_string(how.rows),
+           microbatches_of(how), duration_text(a.estimates[i].iteration_s),
+           fmt::format("{:.2f}", how.cost_per_hour)});
   }
   out.text("\n" + t.text(terminal_columns()) + "\n");
+  const auto best = with_place(r.c, a.plans.front());
+  if (best.groups || best.stages.front().datacenter)
+    for (const auto& g : groups_of(best)) out.line("{}", line_of(r.c, g));
   out.line("{} cuts and {} plans in {} of processor time; {}.", a.found.cuts, a.found.valued,
            duration_text(a.search_cpu_s),
            a.found.exact || a.gap() == 0 ? std::string{"no plan of this space is better"}
@@ -160,11 +205,12 @@ void show(const output& out, const space_request& r, const space_answer& a) {
 
 int plan_in_space(const output& out, const space_request& r) {
   const auto space = planners::space_named(r.space);
-  // Others need kinds, shares or peers over datacenters, which the cost model's plans do not have
-  // yet, or have rules of their paper's that no search enforces.
-  if (!space || space->name != "alike")
-    return out.bad(fmt::format("--space: found '{}', expected alike{}", r.space,
-                               space ? ", which alone is searched by the cost model yet" : ""));
+  if (!space) {
+    std::vector<std::string> known;
+    for (const auto& s : planners::plan_spaces()) known.push_back(s.name);
+    return out.bad(
+        fmt::format("--space: found '{}', expected one of {}", r.space, fmt::join(known, ", ")));
+  }
   const auto a = search(r, *space);
   if (!a) {
     out.document({{"space", space->name},

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "cli/output/output.hpp"
@@ -13,7 +14,8 @@ struct space_request {
   const cluster& c;
   const job_spec& job;
   std::string space;
-  double limit_s = 0;  // for the bound, in steps of planning that take about so long
+  /// For the bound, in steps of planning that take about so long; none: little more than a second.
+  std::optional<double> limit_s{};
 };
 
 /// The best plan of a space on the idle cluster, and a bound on how far from the best it may be.

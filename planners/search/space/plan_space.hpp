@@ -22,7 +22,7 @@ struct plan_space {
   bool operator==(const plan_space&) const = default;
 };
 
-/// All spaces that have a name: full, alike, sailor, even, atlas, espresso, crius, marp.
+/// All spaces that have a name: full, alike, sailor (cuts between whole layers).
 std::span<const plan_space> plan_spaces();
 
 /// None: no space has this name.

@@ -15,9 +15,9 @@ struct space_line {
 };
 
 /// Where the search takes its times from: the product's are those of the cost model
-/// (cost_model_times.hpp), tests have others, so that the quality of the search and that of the
-/// estimate are tested apart. `value` decides; the others have to agree with it as they say.
-/// Infinite: it cannot be, for want of memory. All are pure.
+/// (search/job_space/cost_model_times.hpp), tests have others, so that the quality of the search
+/// and that of the estimate are tested apart. `value` decides; the others have to agree with it as
+/// they say. Infinite: it cannot be, for want of memory. All are pure.
 class space_times {
  public:
   virtual ~space_times() = default;

@@ -3,14 +3,19 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "planners/cost/batch_split.hpp"
 #include "planners/cost/model_partition.hpp"
 #include "planners/instances.hpp"
 #include "planners/plans/bounds.hpp"
-#include "planners/search/space/cost_model_times.hpp"
+#include "planners/search/job_space/cost_model_times.hpp"
 #include "planners/search/space/space_bound.hpp"
+#include "planners/search/space/space_room.hpp"
 #include "planners/search/space/space_search.hpp"
+#include "planners/search/space_oracle.hpp"
 
 // The search with the cost model's closed form, beside every plan of random small clusters.
 
@@ -51,7 +56,257 @@ double best_of_all(const instances::instance& x) {
   return best;
 }
 
+/// Up to eight GPUs of up to three types in up to three datacenters, with unequal cards and links.
+struct scattered {
+  cluster c;
+  job_spec job;
+
+  explicit scattered(random_source& r) {
+    c.name = "scattered";
+    const auto places = 1 + r.below(3);
+    for (std::size_t d = 0; d < places; ++d)
+      c.datacenters.push_back({"dc" + std::to_string(d), {}});
+    for (std::uint32_t a = 0; a < places; ++a)
+      for (auto b = a + 1; b < places; ++b)
+        c.wan.push_back({a, b, 20 * r.uniform(), 0.2 + 20 * r.uniform() * r.uniform()});
+    auto& m = job.model;
+    job.name = m.name = "model";
+    m.tied_head = r.chance(0.3);
+    if (r.chance(0.5)) {
+      m.hidden = 512, m.heads = 8, m.sequence = 512, m.vocabulary = 16'000, m.layers = 1;
+    } else {
+      for (auto n = 2 + r.below(2); n > 0; --n)
+        m.operators.push_back({"op", 1e11 * (0.1 + r.uniform()), 2e7 * (0.1 + r.uniform()),
+                               1e7 * (0.1 + r.uniform())});
+    }
+    const auto need_gb = 20.0 * shape_of(m).parameters / 1e9;
+    const auto types = 1 + r.below(3);
+    for (std::size_t t = 0; t < types; ++t) {
+      gpu_type g;
+      g.name = std::string(1, static_cast<char>('a' + t));
+      g.memory_gb = need_gb * (0.3 + 1.5 * r.uniform()) + 0.1;
+      g.fp16_tflops = 20 + 200 * r.uniform();
+      g.efficiency = 0.5;
+      g.memory_gbytes_s = 300 + 700 * r.uniform();
+      g.price_per_hour = 0.5 + 5 * r.uniform();
+      c.gpus.push_back(g);
+    }
+    auto left = static_cast<std::uint32_t>(1 + r.below(8));
+    for (std::uint32_t n = 0; left > 0; ++n) {
+      const auto gpus = std::min(left, static_cast<std::uint32_t>(1 + r.below(2)));
+      left -= gpus;
+      c.nodes.push_back({"n" + std::to_string(n),
+                         static_cast<std::uint32_t>(r.below(places)),
+                         static_cast<gpu_index>(r.below(types)),
+                         gpus,
+                         {"pcie", 128, 5},
+                         {"lan", 0.5 + 20 * r.uniform() * r.uniform(), 20}});
+    }
+    const std::vector<std::uint32_t> batches = {2, 3, 4, 4, 6};
+    job.global_batch = batches[r.below(batches.size())];
+    job.iterations = 100;
+    const std::vector<std::string> objectives = {"fastest", "cheapest", "efficient"};
+    job.objective = objectives[r.below(3)];
+    // As a program its stages are busy while they send.
+    if (r.chance(0.5)) job.program.command = {job.name};
+  }
+};
+
+/// The problem of a search with times that are those of the plan that a user would ask for: each
+/// pipeline a group of its own with the place of every stage.
+class asked_times final : public space_times {
+ public:
+  asked_times(const scattered& x, const cost_model_times& times) : x_{x}, times_{times} {}
+
+  stage_floor floor_of(std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t,
+                       std::uint32_t) const override {
+    return {};
+  }
+  double tail_floor_s(std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t,
+                      std::uint32_t) const override {
+    return 0;
+  }
+  double line_s(const space_line&, std::uint32_t) const override { return 0; }
+
+  space_value value(const space_plan& plan) const override {
+    const auto& p = times_.problem();
+    std::vector<pipeline_group> groups;
+    for (const auto& g : plan.groups) {
+      pipeline_group one{1, g.microbatches, {}};
+      for (std::uint32_t i = 0; i < plan.stages(); ++i) {
+        const auto end = i + 1 < plan.stages() ? plan.firsts[i + 1] : p.pieces;
+        const auto& k = p.classes[g.seats[i].cls];
+        one.stages.push_back({piece(plan.firsts[i]), piece(end) - piece(plan.firsts[i]), k.tensor,
+                              type_of(k.kind), 0, g.seats[i].datacenter});
+      }
+      if (!holds(one.stages, plan.rows)) return {};
+      groups.insert(groups.end(), g.pipelines, one);
+    }
+    const idle_index idle{x_.c};
+    const auto made = plan_of_groups(x_.c, idle, times_.job_of(plan), groups, plan.rows);
+    if (!made || !fits(x_.c, idle, made->how, made->where)) return {};
+    const double seconds = x_.job.global_batch / made->how.samples_per_s;
+    return {seconds, seconds * made->how.cost_per_hour / 3600};
+  }
+
+ private:
+  /// A space of whole layers has units of several pieces.
+  std::uint32_t piece(std::uint32_t unit) const {
+    const auto pieces = pieces_of(x_.job.model), units = times_.problem().pieces;
+    return std::min(pieces, unit * ((pieces + units - 1) / units));
+  }
+  gpu_index type_of(std::uint32_t kind) const {
+    std::vector<gpu_index> seen;
+    for (const auto& n : x_.c.nodes)
+      if (std::ranges::find(seen, n.gpu) == seen.end()) seen.push_back(n.gpu);
+    return seen[kind];
+  }
+  bool holds(const std::vector<plan_stage>& stages, std::uint32_t rows) const {
+    plan how;
+    how.stages = stages;
+    how.rows = rows;
+    how.microbatches = static_cast<std::uint32_t>(stages.size());
+    auto job = x_.job;
+    job.train.emplace().schedule = "megatron";
+    return holds_all(x_.c, job, how);
+  }
+
+  const scattered& x_;
+  const cost_model_times& times_;
+};
+
+/// Whether floors are what space_times.hpp says: no plan with such stages ends earlier.
+void check_floors(const cost_model_times& times, const space_plan& plan) {
+  const auto value = times.value(plan);
+  if (!(value.seconds < std::numeric_limits<double>::infinity())) return;
+  const auto& p = times.problem();
+  const auto pipelines = plan.pipelines();
+  double lines_s = 0, tail_s = 0;
+  for (const auto& g : plan.groups) {
+    const space_line line{plan.rows, plan.firsts, g.seats};
+    double way_s = 0, longest_s = 0;
+    for (std::uint32_t i = 0; i < plan.stages(); ++i) {
+      const auto end = i + 1 < plan.stages() ? plan.firsts[i + 1] : p.pieces;
+      const auto f = times.floor_of(plan.rows, g.seats[i].cls, plan.firsts[i], end - plan.firsts[i],
+                                    plan.stages() - 1 - i);
+      way_s += f.way_s;
+      longest_s = std::max(longest_s, (g.microbatches - 1) * f.step_s - f.early_s);
+      for (std::uint32_t n = 1; n <= pipelines; ++n)
+        tail_s = std::max(tail_s, times.tail_floor_s(plan.rows, g.seats[i].cls, plan.firsts[i],
+                                                     end - plan.firsts[i], n));
+    }
+    const double line_s = times.line_s(line, g.microbatches);
+    CHECK(way_s + longest_s <= line_s * (1 + 1e-9));
+    CHECK(times.line_s(line, g.microbatches + 1) >= line_s);
+    lines_s = std::max(lines_s, line_s);
+  }
+  CHECK(lines_s + tail_s <= value.seconds * (1 + 1e-9));
+}
+
+/// A plan of random pipelines with GPUs, or none.
+std::optional<space_plan> random_plan(random_source& r, const space_problem& p) {
+  space_plan plan{p.rows[r.below(p.rows.size())], {0}, {}};
+  for (std::uint32_t i = 1; i < p.pieces; ++i)
+    if (r.chance(0.5)) plan.firsts.push_back(i);
+  auto left = p.microbatches(plan.rows);
+  const space_room room{p};
+  for (int tries = 0; tries < 12 && left > 0; ++tries) {
+    space_group g{1, static_cast<std::uint32_t>(1 + r.below(left)), {}};
+    if (!plan.groups.empty() && r.chance(0.6)) g = plan.groups.back();
+    g.microbatches = std::min(g.microbatches, left);
+    const auto datacenter = static_cast<std::uint32_t>(r.below(p.datacenters));
+    for (std::uint32_t i = 0; i < plan.stages() && g.seats.size() < plan.stages(); ++i)
+      g.seats.push_back(
+          {static_cast<std::uint32_t>(r.below(p.classes.size())),
+           r.chance(0.7) ? datacenter : static_cast<std::uint32_t>(r.below(p.datacenters))});
+    plan.groups.push_back(g);
+    if (room.holds(plan))
+      left -= g.microbatches;
+    else
+      plan.groups.pop_back();
+  }
+  if (plan.groups.empty()) return {};
+  plan.groups.back().microbatches += left;
+  return plan;
+}
+
 }  // namespace
+
+TEST_CASE("no floor of the cost model is above the time of a plan over several datacenters") {
+  random_source rng{91};
+  std::size_t valued = 0, several = 0;
+  for (int i = 0; i < 300; ++i) {
+    const scattered x{rng};
+    const idle_index all{x.c};
+    const auto times = cost_model_times::of(x.c, all, x.job, space_named("full").value());
+    if (!times) continue;
+    for (int n = 0; n < 20; ++n) {
+      const auto plan = random_plan(rng, (*times)->problem());
+      if (!plan) continue;
+      CAPTURE(i, n, plan->rows, plan->stages(), plan->groups.size());
+      const auto value = (*times)->value(*plan);
+      if (!(value.seconds < std::numeric_limits<double>::infinity())) continue;
+      ++valued;
+      several += plan->groups.size() > 1 ? 1 : 0;
+      CHECK(asked_times{x, **times}.value(*plan).seconds == Approx(value.seconds).epsilon(1e-9));
+      check_floors(**times, *plan);
+    }
+  }
+  CHECK(valued > 1000);
+  CHECK(several > 400);
+}
+
+TEST_CASE("over several datacenters the search finds what an exhaustive oracle finds") {
+  constexpr double never = std::numeric_limits<double>::infinity();
+  random_source rng{92};
+  std::size_t judged = 0, several = 0, limited = 0, equal = 0;
+  const std::vector<std::string> spaces = {"full", "full", "alike", "sailor"};
+  for (int i = 0; i < 9000 && judged < 200; ++i) {
+    scattered x{rng};
+    const idle_index all{x.c};
+    const auto space = space_named(spaces[rng.below(4)]).value();
+    auto times = cost_model_times::of(x.c, all, x.job, space);
+    if (!times) continue;
+    planning_budget few{120'000};  // 600 plans
+    auto found = search_space((*times)->problem(), **times, 1, few);
+    if (!found.exact || found.valued < 10 || found.plans.empty()) continue;
+    if (rng.chance(0.5)) {
+      // Limits near the best plan: some of them exclude all.
+      const auto& v = found.plans[0].value;
+      const auto near = [&] {
+        return static_cast<double>(x.job.iterations) * (0.9 + rng.uniform());
+      };
+      if (rng.chance(0.7)) x.job.limits.slo_s = v.seconds * near();
+      if (rng.chance(0.5)) x.job.limits.budget = v.dollars * near();
+      if (rng.chance(0.2)) x.job.limits.max_gpus = static_cast<std::uint32_t>(1 + rng.below(6));
+      times = cost_model_times::of(x.c, all, x.job, space);
+      planning_budget again{120'000};
+      found = search_space((*times)->problem(), **times, 1, again);
+      ++limited;
+    }
+    const auto& problem = (*times)->problem();
+    const asked_times asked{x, **times};
+    const double best = harness::space_oracle{problem, asked}.best();
+    CAPTURE(i, problem.space.name, problem.datacenters, problem.kinds.size(), found.valued, best);
+    ++judged;
+    REQUIRE(found.plans.empty() == !(best < never));
+    if (found.plans.empty()) continue;
+    several += problem.datacenters > 1 ? 1 : 0;
+    CHECK(found.plans[0].score == Approx(best).epsilon(1e-9));
+    planning_budget steps{400'000};
+    CHECK(score_bound(problem, **times, never, steps) <= best * (1 + 1e-9));
+    auto quick = problem;
+    quick.exact_plans = 0;
+    planning_budget budget;
+    const auto searched = search_space(quick, **times, 1, budget);
+    if (!searched.plans.empty() && searched.plans[0].score <= best * (1 + 1e-9)) ++equal;
+  }
+  CHECK(judged == 200);
+  CHECK(several > 80);
+  CHECK(limited > 60);
+  INFO(equal << " of " << judged << " without enumeration");
+  CHECK(equal >= 170);
+}
 
 TEST_CASE("by the cost model the search is as good as every plan of 150 random clusters") {
   constexpr double never = std::numeric_limits<double>::infinity();

@@ -68,9 +68,18 @@ void random_space::make_limits(random_source& rng) {
   if (rng.chance(0.4)) problem.max_s = work * (0.3 + 2 * rng.uniform());
   if (rng.chance(0.3)) problem.max_dollars = work * (0.2 + 3 * rng.uniform()) / 1000;
   if (rng.chance(0.2)) problem.max_gpus = static_cast<std::uint32_t>(1 + rng.below(8));
-  const auto spaces = plan_spaces();
-  problem.space = rng.chance(0.6) ? *space_named("full") : spaces[rng.below(spaces.size())];
-  if (problem.space.name == "marp") problem.max_stages = 1;
+  // Each freedom is missing in some of them.
+  static const std::vector<plan_space> spaces = {
+      {true, true, true, true, true, true, true, "full"},
+      {true, true, true, true, false, false, true, "alike"},
+      {true, true, true, true, true, false, true, "equal shares"},
+      {false, false, false, false, false, false, false, "nothing"},
+      {true, false, false, false, false, false, true, "peers anywhere"},
+      {false, false, false, true, false, false, false, "cuts"},
+      {false, true, false, false, false, false, false, "degrees"},
+      {false, false, true, true, false, false, false, "one stage"}};
+  problem.space = rng.chance(0.6) ? spaces[0] : spaces[rng.below(spaces.size())];
+  if (problem.space.name == "one stage") problem.max_stages = 1;
 }
 
 double random_space::work_s(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,

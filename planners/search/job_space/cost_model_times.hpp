@@ -14,6 +14,7 @@
 #include "messages/domain/link_cost.hpp"
 #include "planners/cluster/idle_index.hpp"
 #include "planners/plans/fits.hpp"
+#include "planners/search/job_space/link_floors.hpp"
 #include "planners/search/space/space_problem.hpp"
 #include "planners/search/space/space_times.hpp"
 #include "planners/search/stage_table.hpp"
@@ -22,11 +23,11 @@ namespace troupe::planners {
 
 /// The search's times by the cost model's closed form: `value` is evaluate(closed) of the plan on
 /// the nodes that it would have. Stages hold 1F1B's micro-batches in flight, p - i in stage i.
-/// Plans whose pipelines are alike and in one datacenter have a value; others have none yet, since
-/// a plan has no groups of pipelines. Keeps references to the cluster and the idle GPUs.
+/// Keeps references to the cluster and the idle GPUs.
 class cost_model_times final : public space_times {
  public:
-  /// `idle`: the GPUs that the job may use. For simulated work alone.
+  /// `idle`: the GPUs that the job may use together. For work with a model of which nothing runs,
+  /// or a program that is described so; with one part of the model a stage, and whole sequences.
   static expected<std::unique_ptr<cost_model_times>> of(const cluster& c, const idle_index& idle,
                                                         const job_spec& job,
                                                         const plan_space& space);
@@ -54,21 +55,30 @@ class cost_model_times final : public space_times {
   void add_pools();
   void add_classes();
   void add_rows();
-  void add_links();
   std::uint32_t piece(std::uint32_t unit) const;
   const stage_table& table(std::uint32_t tensor, std::uint32_t rows) const;
   const range_costs& costs(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
                            std::uint32_t count, std::uint32_t behind) const;
   double hidden_s(std::uint32_t rows, std::uint32_t first) const;
-  double fastest_send_s(std::uint32_t kind, std::uint32_t tensor, double bytes) const;
-
-  /// Two nodes of a kind, if there are two, and another kind's of the same datacenter.
-  struct known_link {
-    link_cost link;
-    std::uint32_t from = 0, to = 0;  // kinds
-    bool inside = false;             // a node, which has room for two stages of `room` GPUs
-    std::uint32_t room = 0;
+  double sum_floor_s(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
+                     std::uint32_t count, std::uint32_t pipelines) const;
+  double over_card_s(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
+                     std::uint32_t count) const;
+  struct least_sum {
+    double bytes = 0, over_card_s = 0;
   };
+  const least_sum& least_sum_of(std::uint32_t rows, std::uint32_t first, std::uint32_t count) const;
+  double summed_bytes(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
+                      std::uint32_t count) const;
+  /// Peers of a stage of the class that its node may have, itself included.
+  double peers_here(std::uint32_t cls) const;
+  bool crosses() const {
+    return problem_.space.mixed_pipelines && problem_.space.several_datacenters &&
+           problem_.datacenters > 1;
+  }
+  bool is_as_asked(const space_plan& plan) const;
+  std::optional<std::vector<plan_stage>> stages_of(const space_plan& plan,
+                                                   const space_group& group) const;
 
   const cluster& c_;
   const idle_index& idle_;
@@ -76,12 +86,16 @@ class cost_model_times final : public space_times {
   space_problem problem_;
   std::uint32_t unit_ = 1;  // of the model's pieces: what a piece of the problem is
   bool sends_in_steps_ = false;
+  std::uint32_t largest_tensor_ = 1;
+  std::vector<double> here_;  // peers_here, by class
+  double max_here_ = 1, max_card_bytes_s_ = 0;
   std::vector<gpu_index> gpus_;      // by kind
   std::vector<idle_index> idle_in_;  // by datacenter
-  std::vector<known_link> links_;
+  std::optional<link_floors> links_;
   // By degree and rows; by rows and first piece.
   mutable std::map<std::pair<std::uint32_t, std::uint32_t>, std::unique_ptr<stage_table>> tables_;
   mutable std::map<std::pair<std::uint32_t, std::uint32_t>, double> hidden_;
+  mutable std::map<std::pair<std::uint32_t, std::uint32_t>, least_sum> least_sums_;  // by range
 };
 
 }  // namespace troupe::planners

@@ -1,0 +1,445 @@
+#include "planners/search/job_space/cost_model_times.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "messages/base/refuse.hpp"
+#include "messages/domain/tensor_split.hpp"
+#include "messages/domain/work_kind.hpp"
+#include "planners/cost/model_partition.hpp"
+#include "planners/cost/plan_time.hpp"
+#include "planners/devices/kernel_time.hpp"
+#include "planners/devices/profile.hpp"
+#include "planners/model/job_memory.hpp"
+#include "planners/plans/explicit_plan.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+constexpr double cannot_be = std::numeric_limits<double>::infinity();
+
+/// Samples of a micro-batch that some profile of the model was measured with, ascending.
+std::vector<std::uint32_t> measured_rows(const cluster& c, const job_spec& job,
+                                         const std::vector<gpu_index>& gpus) {
+  std::vector<std::uint32_t> rows;
+  for (const auto g : gpus) {
+    const auto* profile = profile_of(job, c.gpus[g]);
+    if (!profile) continue;
+    if (const auto sizes = sizes_of(*profile, job.model))
+      for (const auto& p : (*sizes)->points) rows.push_back(p.rows);
+    if (const auto layers = layers_of(*profile, job.model))
+      for (const auto& p : (*layers)->points) rows.push_back(p.rows);
+  }
+  std::ranges::sort(rows);
+  rows.erase(std::ranges::unique(rows).begin(), rows.end());
+  return rows;
+}
+
+/// Terms (1) and (2) of docs/planners/plan_search.md. `hop_s`: a send on the hop after a stage, on
+/// an idle link; `wan_s`: the time of the WAN that it uses.
+double one_pipeline_s(const std::vector<step_costs>& steps, const std::vector<double>& hop_s,
+                      const std::vector<double>& wan_s, double microbatches) {
+  double behind = 0, before = 0, longest = 0;
+  for (std::size_t s = 1; s < steps.size(); ++s)
+    behind += steps[s].forward + steps[s].backward + 2 * hop_s[s - 1];
+  for (std::size_t s = 0; s < steps.size(); ++s) {
+    const auto& k = steps[s];
+    const double window = std::min<double>(microbatches, static_cast<double>(steps.size() - s));
+    const double way_s = k.forward + k.backward;
+    const double idle = std::max(0.0, k.forward + behind - window * k.forward);
+    const double step_s = k.forward + k.recompute + k.backward;
+    longest = std::max(longest, before + microbatches * std::max(step_s, wan_s[s]) +
+                                    std::max(0.0, idle - k.recompute));
+    const auto rounds =
+        rounds_of(static_cast<std::uint32_t>(microbatches), static_cast<std::uint32_t>(window));
+    longest = std::max(longest, before + rounds.full * (way_s + behind) + rounds.rest * k.forward);
+    if (s + 1 == steps.size()) break;
+    before += way_s + 2 * hop_s[s];
+    behind -= steps[s + 1].forward + steps[s + 1].backward + 2 * hop_s[s];
+  }
+  return longest;
+}
+
+}  // namespace
+
+expected<std::unique_ptr<cost_model_times>> cost_model_times::of(const cluster& c,
+                                                                 const idle_index& idle,
+                                                                 const job_spec& job,
+                                                                 const plan_space& space) {
+  const auto work = facts_of(job);
+  if (!(work.simulated || work.brings_layout) || !work.has_model)
+    return refuse(reason::kind::invalid,
+                  "a search for pipelines is for simulated work; '{}' is a {}", job.name,
+                  work.name);
+  if (job.pipeline.virtual_stages > 1 || context_parallel_of(job.pipeline) > 1)
+    return refuse(
+        reason::kind::invalid,
+        "a search for pipelines has one part of the model in a stage and whole sequences; "
+        "'{}' has virtual_stages or context_parallel",
+        job.name);
+  std::unique_ptr<cost_model_times> out{new cost_model_times{c, idle, job, space}};
+  if (out->problem_.classes.empty() || out->problem_.rows.empty())
+    return refuse(reason::kind::infeasible, "no idle GPU can have a stage of '{}'", job.model.name);
+  return out;
+}
+
+cost_model_times::cost_model_times(const cluster& c, const idle_index& idle, const job_spec& job,
+                                   const plan_space& space)
+    : c_{c}, idle_{idle}, job_{job} {
+  if (!job_.train) job_.train.emplace();
+  job_.train->schedule = "megatron";
+  job_.train->costs.clear();  // of another cut
+  problem_.space = space;
+  problem_.samples = job.global_batch;
+  const auto pieces = pieces_of(job.model);
+  const bool halves = job.model.operators.empty();
+  if (space.name == "sailor" && halves && pieces % 2 == 0) unit_ = 2;
+  while (pieces / unit_ > 64) unit_ *= 2;
+  problem_.pieces = (pieces + unit_ - 1) / unit_;
+  if (unit_ == 1 && halves && problem_.pieces > 24) problem_.grain = 2;
+  problem_.goal = job.objective == "fastest"    ? space_goal::fastest
+                  : job.objective == "cheapest" ? space_goal::cheapest
+                                                : space_goal::efficient;
+  const auto iterations = static_cast<double>(job.iterations);
+  for (const auto& limit : {job.limits.slo_s, job.limits.deadline_s})
+    if (limit) problem_.max_s = std::min(problem_.max_s.value_or(cannot_be), *limit / iterations);
+  if (job.limits.budget) problem_.max_dollars = *job.limits.budget / iterations;
+  if (job.limits.max_gpus) problem_.max_gpus = *job.limits.max_gpus;
+  sends_in_steps_ = divides_words(job_) && !job_.pipeline.overlap.value_or(false);
+  add_pools();
+  add_classes();
+  add_rows();
+  links_.emplace(c_, idle_, gpus_, job_.pipeline.connections);
+  for (std::uint32_t k = 0; k < problem_.classes.size(); ++k) {
+    here_.push_back(peers_here(k));
+    max_here_ = std::max(max_here_, here_.back());
+    max_card_bytes_s_ = std::max(max_card_bytes_s_, links_->card_bytes_s(problem_.classes[k].kind));
+  }
+}
+
+void cost_model_times::add_pools() {
+  problem_.datacenters =
+      static_cast<std::uint32_t>(std::max<std::size_t>(1, c_.datacenters.size()));
+  idle_in_.assign(problem_.datacenters, idle_);
+  std::map<std::pair<std::uint32_t, gpu_index>, std::vector<std::uint32_t>> free;
+  for (node_index n = 0; n < c_.nodes.size(); ++n) {
+    const auto& node = c_.nodes[n];
+    for (std::uint32_t d = 0; d < problem_.datacenters; ++d)
+      if (d != node.datacenter) idle_in_[d].set_idle(n, 0);
+    if (idle_.idle(n) == 0) continue;
+    free[{node.datacenter, node.gpu}].push_back(idle_.idle(n));
+    if (std::ranges::find(gpus_, node.gpu) == gpus_.end()) {
+      gpus_.push_back(node.gpu);
+      problem_.kinds.push_back({price_per_hour(c_, n)});
+    }
+    const auto kind = std::ranges::find(gpus_, node.gpu) - gpus_.begin();
+    auto& price = problem_.kinds[static_cast<std::size_t>(kind)].price_per_hour;
+    price = std::min(price, price_per_hour(c_, n));
+  }
+  for (auto& [at, nodes] : free) {
+    const auto kind = std::ranges::find(gpus_, at.second) - gpus_.begin();
+    problem_.pools.push_back({static_cast<std::uint32_t>(kind), at.first, std::move(nodes)});
+  }
+}
+
+void cost_model_times::add_classes() {
+  for (std::uint32_t k = 0; k < gpus_.size(); ++k) {
+    std::uint32_t largest = 0;
+    for (const auto& p : problem_.pools)
+      if (p.kind == k) largest = std::max(largest, std::ranges::max(p.free));
+    const auto asked = job_.pipeline.tensor_parallel;
+    for (std::uint32_t t = 1; t <= largest && splits_into(job_.model, t); t *= 2)
+      if (asked == 0 || asked == t)
+        problem_.classes.push_back({k, t}), largest_tensor_ = std::max(largest_tensor_, t);
+  }
+}
+
+/// Divisors of the batch, those first that a profile was measured with; none beyond twice the
+/// largest of these. At most twelve.
+void cost_model_times::add_rows() {
+  auto& rows = problem_.rows;
+  const auto fixed =
+      job_.pipeline.rows > 0 ? job_.pipeline.rows : (job_.memory ? job_.memory->micro_batch : 0);
+  if (fixed > 0) {
+    if (problem_.samples % fixed == 0) rows.push_back(fixed);
+    return;
+  }
+  const auto measured = measured_rows(c_, job_, gpus_);
+  const auto largest = measured.empty() ? problem_.samples : 2 * measured.back();
+  const auto add = [&](std::uint32_t r) {
+    const bool new_one = std::ranges::find(rows, r) == rows.end();
+    if (new_one && r <= largest && problem_.samples % r == 0 && rows.size() < 12) rows.push_back(r);
+  };
+  for (const auto r : measured) add(r);
+  for (std::uint32_t r = 1; r <= problem_.samples; ++r) add(r);
+}
+
+std::uint32_t cost_model_times::piece(std::uint32_t unit) const {
+  return std::min(unit * unit_, pieces_of(job_.model));
+}
+
+const stage_table& cost_model_times::table(std::uint32_t tensor, std::uint32_t rows) const {
+  auto& t = tables_[{tensor, rows}];
+  if (t) return *t;
+  std::vector<stage_table::gpus_of_stage> types;
+  for (const auto g : gpus_) {
+    const auto at = std::ranges::find(c_.nodes, g, &node::gpu);
+    types.push_back({g, at->intra});
+  }
+  // The more pipelines share a program's states, the less each needs.
+  const auto pipelines = job_.memory && job_.memory->zero > 0 ? problem_.microbatches(rows) : 1;
+  t = std::make_unique<stage_table>(c_, job_, tensor, rows, types, pipelines);
+  return *t;
+}
+
+const range_costs& cost_model_times::costs(std::uint32_t rows, std::uint32_t cls,
+                                           std::uint32_t first, std::uint32_t count,
+                                           std::uint32_t behind) const {
+  const auto& c = problem_.classes[cls];
+  const auto& t = table(c.tensor, rows);
+  if (behind == 0) return t.last(c.kind, piece(first));
+  return t.middle(c.kind, piece(first), piece(first + count) - piece(first));
+}
+
+space_times::stage_floor cost_model_times::floor_of(std::uint32_t rows, std::uint32_t cls,
+                                                    std::uint32_t first, std::uint32_t count,
+                                                    std::uint32_t behind) const {
+  const auto& c = problem_.classes[cls];
+  const auto& k = costs(rows, cls, first, count, behind);
+  if (!(k.bytes + (behind + 1) * k.bytes_each < c_.gpus[gpus_[c.kind]].memory_bytes()))
+    return {cannot_be, cannot_be, 0};
+  const double own_s = k.forward_s + k.backward_s;
+  if (behind == 0 && first == 0) return {own_s, k.step_s(), 0};
+  const auto& t = table(c.tensor, rows);
+  const link_floors::tensor_sizes sizes{t.min_activation_bytes(), t.max_activation_bytes()};
+  const double send = links_->send_s(c.kind, c.tensor, sizes);
+  // Each way; over the WAN a program's stage sends beside its steps, too.
+  const double crossing = crosses() ? links_->crossing_s(c.kind, c.tensor, sizes) : cannot_be;
+  if (!sends_in_steps_)
+    return {own_s + (behind > 0 ? 2 * std::min(send, crossing) : 0), k.step_s(),
+            behind * k.forward_s};
+  // A program's stage is busy while it sends or receives: each way at both ends of a hop.
+  const double receive = links_->receive_s(c.kind, largest_tensor_, sizes);
+  const double hop = send + launch_s(job_, c_.gpus[gpus_[c.kind]]) + receive;
+  const double hops = (behind > 0 ? 1 : 0) + (first > 0 ? 1 : 0);
+  const double in_steps = crossing < cannot_be ? 0 : hops * hop;
+  return {own_s + hops * std::min(hop, crossing), k.step_s() + in_steps,
+          behind * (k.forward_s + in_steps)};
+}
+
+/// Gradients that the stage sums with its peers: a tied embedding's are its first stage's.
+double cost_model_times::summed_bytes(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
+                                      std::uint32_t count) const {
+  const bool last = first + count == problem_.pieces;
+  const auto& k = costs(rows, cls, first, count, last ? 0 : 1);
+  return std::max(0.0, k.gradient_bytes - k.tied_bytes);
+}
+
+double cost_model_times::peers_here(std::uint32_t cls) const {
+  const auto& c = problem_.classes[cls];
+  std::uint32_t largest = 0, smallest_degree = c.tensor;
+  for (const auto& p : problem_.pools)
+    if (p.kind == c.kind) largest = std::max(largest, std::ranges::max(p.free));
+  for (const auto& other : problem_.classes)
+    if (problem_.space.several_kinds && other.kind == c.kind)
+      smallest_degree = std::min(smallest_degree, other.tensor);
+  return largest < c.tensor ? 1 : 1.0 + (largest - c.tensor) / smallest_degree;
+}
+
+/// b / q of a stage of the class: its gradients over the fastest card of its kind.
+double cost_model_times::over_card_s(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
+                                     std::uint32_t count) const {
+  const auto& c = problem_.classes[cls];
+  const double rate = links_->card_bytes_s(c.kind), rings = divides_words(job_) ? c.tensor : 1;
+  return rate > 0 ? rings * summed_bytes(rows, cls, first, count) / rate : 0;
+}
+
+/// The same of any class, at least. Gradients do not depend on rows.
+const cost_model_times::least_sum& cost_model_times::least_sum_of(std::uint32_t rows,
+                                                                  std::uint32_t first,
+                                                                  std::uint32_t count) const {
+  auto [at, added] = least_sums_.try_emplace({first, count}, least_sum{cannot_be, cannot_be});
+  for (std::uint32_t k = 0; added && k < problem_.classes.size(); ++k) {
+    at->second.bytes = std::min(at->second.bytes, summed_bytes(rows, k, first, count));
+    at->second.over_card_s = std::min(at->second.over_card_s, over_card_s(rows, k, first, count));
+  }
+  return at->second;
+}
+
+// In one datacenter a stage of n peers, h of them on its node, sends 2 (n - h) chunks of b / n over
+// its card. Peers of several kinds, or of which one ends later, wait for each other: the sum begins
+// when all are there, and then takes as long as the slowest of a peer's routes, of which there are
+// as many as unlike cards; but the stage that ends last, of whatever class, has all of its own.
+// Over several datacenters peers are in R runs, of which the largest has a, a >= n / R: it sends 2
+// (a - h) chunks of b / a, and between runs another 2 (R - 1) of these follow each other. With the
+// fastest rate q of both this is no less than 2 b / q (1 - x / n) for x = (h + 1)^2 / 4 or h, if
+// that is larger: (R - 1 - h) / a is smallest for a = n / R and R = (h + 1) / 2.
+double cost_model_times::sum_floor_s(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
+                                     std::uint32_t count, std::uint32_t pipelines) const {
+  if (pipelines < 2 || links_->has_domains() || job_.pipeline.overlap.value_or(false)) return 0;
+  const auto& c = problem_.classes[cls];
+  const bool kinds = problem_.space.several_kinds;
+  const auto part = [&](double here) { return 2 * std::max(0.0, 1 - here / pipelines); };
+  const double cards = kinds ? links_->unlike_cards() : links_->unlike_cards(c.kind);
+  double in_one = part(here_[cls]) * over_card_s(rows, cls, first, count);
+  if (kinds)
+    in_one =
+        std::max(in_one / cards, part(max_here_) * least_sum_of(rows, first, count).over_card_s);
+  if (!problem_.space.several_datacenters || problem_.datacenters < 2) return in_one;
+  const double here = kinds ? max_here_ : here_[cls];
+  const double bytes =
+      kinds ? least_sum_of(rows, first, count).bytes : summed_bytes(rows, cls, first, count);
+  const double rate = std::max(kinds ? max_card_bytes_s_ : links_->card_bytes_s(c.kind),
+                               links_->wan_bytes_s(kinds ? largest_tensor_ : c.tensor));
+  if (!(rate > 0)) return 0;
+  return std::min(in_one,
+                  2 * links_->wan_latency_s() +
+                      part(std::max(here, (here + 1) * (here + 1) / 4)) * bytes / rate / cards);
+}
+
+/// A stage's sum and update begin with its last backward, after which the backwards of the stages
+/// in front of it follow: these hide no more than those of all pieces before it, where they take
+/// the longest, and their sends.
+double cost_model_times::tail_floor_s(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
+                                      std::uint32_t count, std::uint32_t pipelines) const {
+  const bool last = first + count == problem_.pieces;
+  const auto& k = costs(rows, cls, first, count, last ? 0 : 1);
+  const double update_s = job_.pipeline.overlap.value_or(false) ? 0 : k.update_s;
+  return std::max(
+      0.0, sum_floor_s(rows, cls, first, count, pipelines) + update_s - hidden_s(rows, first));
+}
+
+/// The longest that backwards of the pieces before `first` may take, with their sends.
+double cost_model_times::hidden_s(std::uint32_t rows, std::uint32_t first) const {
+  if (first == 0) return 0;
+  auto& known = hidden_[{rows, first}];
+  if (known > 0) return known;
+  for (std::uint32_t c = 0; c < problem_.classes.size(); ++c) {
+    const auto& cls = problem_.classes[c];
+    const auto& k = costs(rows, c, 0, first, 1);
+    // Pieces that no GPU of the class can hold at a time, in as many stages as there may be.
+    const auto stages = std::min(first, problem_.max_stages - 1);
+    const auto bytes = table(cls.tensor, rows).max_activation_bytes();
+    double send = 2 * links_->longest_send_s(cls.kind, bytes);
+    if (crosses()) send = std::max(send, links_->longest_crossing_s(bytes));
+    const double launch = launch_s(job_, c_.gpus[gpus_[cls.kind]]);
+    known = std::max(known, k.backward_s + stages * (send + launch));
+  }
+  return known;
+}
+
+// The closed form of a group of one pipeline (planners/cost/closed_form.cpp) with the shortest
+// links that its stages may have inside datacenters, and those that they have between them.
+double cost_model_times::line_s(const space_line& line, std::uint32_t microbatches) const {
+  const auto stages = static_cast<std::uint32_t>(line.firsts.size());
+  std::vector<step_costs> steps;
+  std::vector<double> hop_s(stages), wan_s(stages);  // a send on the way; its part of the WAN
+  for (std::uint32_t i = 0; i < stages; ++i) {
+    const auto& c = problem_.classes[line.seats[i].cls];
+    const auto end = i + 1 < stages ? line.firsts[i + 1] : problem_.pieces;
+    const auto behind = stages - 1 - i;
+    const auto& k =
+        costs(line.rows, line.seats[i].cls, line.firsts[i], end - line.firsts[i], behind);
+    if (!(k.bytes + (behind + 1) * k.bytes_each < c_.gpus[gpus_[c.kind]].memory_bytes()))
+      return cannot_be;
+    steps.push_back({k.forward_s, k.recompute_s, k.backward_s});
+    hop_s[i] = k.activation_bytes;
+  }
+  const auto place_of = [&](std::uint32_t i) {
+    const auto& c = problem_.classes[line.seats[i].cls];
+    return link_floors::place{c.kind, line.seats[i].datacenter, c.tensor};
+  };
+  for (std::uint32_t i = 0; i + 1 < stages; ++i) {
+    const auto a = place_of(i), b = place_of(i + 1);
+    const double bytes = std::exchange(hop_s[i], 0.0);
+    if (a.datacenter != b.datacenter) {
+      wan_s[i] = links_->crossing_s(a, b, bytes);
+      hop_s[i] = wan_s[i] + links_->crossing_latency_s(a.datacenter, b.datacenter);
+      continue;
+    }
+    const double there = links_->send_s(a, b, bytes), back = links_->send_s(b, a, bytes);
+    if (!sends_in_steps_) {
+      hop_s[i] = std::max(there, back);
+      continue;
+    }
+    steps[i].forward += there + launch_s(job_, c_.gpus[gpus_[a.kind]]);
+    steps[i + 1].forward += there;
+    steps[i + 1].backward += back + launch_s(job_, c_.gpus[gpus_[b.kind]]);
+    steps[i].backward += back;
+  }
+  hop_s[stages - 1] = 0;
+  return one_pipeline_s(steps, hop_s, wan_s, microbatches);
+}
+
+job_spec cost_model_times::job_of(const space_plan& plan) const {
+  auto job = job_;
+  job.pipeline.rows = plan.rows;
+  job.pipeline.microbatches = 0;
+  job.microbatches.reset();
+  return job;
+}
+
+/// Whether its numbers are those that the job's file gives.
+bool cost_model_times::is_as_asked(const space_plan& plan) const {
+  const auto& asked = job_.pipeline;
+  const auto microbatches =
+      asked.microbatches > 0 ? asked.microbatches : job_.microbatches.value_or(0);
+  const auto other = [&](const space_group& g) { return g.microbatches != microbatches; };
+  if (microbatches > 0 && std::ranges::any_of(plan.groups, other)) return false;
+  if (asked.stages > 0 && plan.stages() != asked.stages) return false;
+  return asked.data_parallel == 0 || plan.pipelines() == asked.data_parallel;
+}
+
+/// None: a stage has too little memory.
+std::optional<std::vector<plan_stage>> cost_model_times::stages_of(const space_plan& plan,
+                                                                   const space_group& group) const {
+  std::vector<plan_stage> stages;
+  for (std::uint32_t i = 0; i < plan.stages(); ++i) {
+    const auto& seat = group.seats[i];
+    const auto& c = problem_.classes[seat.cls];
+    const auto first = plan.firsts[i];
+    const auto end = i + 1 < plan.stages() ? plan.firsts[i + 1] : problem_.pieces;
+    const auto& k = costs(plan.rows, seat.cls, first, end - first, plan.stages() - 1 - i);
+    if (!(k.bytes + (plan.stages() - i) * k.bytes_each < c_.gpus[gpus_[c.kind]].memory_bytes()))
+      return {};
+    stages.push_back(
+        {piece(first), piece(end) - piece(first), c.tensor, gpus_[c.kind], 0, seat.datacenter});
+  }
+  return stages;
+}
+
+// Groups only where pipelines differ or are in several datacenters: other plans are as they always
+// were.
+std::optional<placed_plan> cost_model_times::placed(const space_plan& plan) const {
+  if (!is_as_asked(plan)) return {};
+  std::vector<pipeline_group> groups;
+  bool one_place = plan.groups.size() == 1;
+  for (const auto& g : plan.groups) {
+    auto stages = stages_of(plan, g);
+    if (!stages) return {};
+    for (const auto& s : g.seats) one_place = one_place && s.datacenter == g.seats[0].datacenter;
+    groups.push_back({g.pipelines, g.microbatches, std::move(*stages)});
+  }
+  expected<placed_plan> p;
+  if (one_place) {
+    std::vector<stage_request> stages;
+    for (const auto& s : groups[0].stages) stages.push_back({*s.gpu, s.count, s.tensor_parallel});
+    p = plan_of_stages(c_, idle_in_[plan.groups[0].seats[0].datacenter], job_of(plan), stages,
+                       groups[0].pipelines);
+  } else {
+    p = plan_of_groups(c_, idle_, job_of(plan), groups, plan.rows);
+  }
+  if (!p || !fits(c_, idle_, p->how, p->where)) return {};
+  return std::move(*p);
+}
+
+space_value cost_model_times::value(const space_plan& plan) const {
+  const auto p = placed(plan);
+  if (!p || !(p->how.samples_per_s > 0)) return {};
+  const double seconds = job_.global_batch / p->how.samples_per_s;
+  return {seconds, seconds * p->how.cost_per_hour / 3600};
+}
+
+}  // namespace troupe::planners

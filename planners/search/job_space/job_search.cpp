@@ -1,0 +1,71 @@
+#include "planners/search/job_space/job_search.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "messages/base/refuse.hpp"
+#include "planners/plans/bounds.hpp"
+#include "planners/search/space/space_bound.hpp"
+#include "planners/search/space/space_search.hpp"
+
+namespace troupe::planners {
+
+expected<job_search> job_search::of(const cluster& c, const idle_index& idle, const job_spec& job,
+                                    const job_places& places, const plan_space& space) {
+  job_search out;
+  std::optional<reason> why;
+  const auto add = [&](const idle_index& here) {
+    std::optional<idle_index> allowed;
+    auto at = std::make_unique<room>(room{allowed_idle(c, here, job, allowed), nullptr});
+    auto times = cost_model_times::of(c, at->idle, job, space);
+    if (times)
+      at->times = std::move(*times), out.rooms_.push_back(std::move(at));
+    else if (!why)
+      why = times.error();
+  };
+  if (places.anywhere()) add(idle);
+  for (const auto& group : places.groups()) add(idle_in(c, idle, group));
+  if (out.rooms_.empty()) return refuse(why.value());
+  return out;
+}
+
+job_search::result job_search::search(std::size_t wanted, planning_budget& budget) const {
+  result all;
+  for (const auto& r : rooms_) {
+    const auto found = search_space(r->times->problem(), *r->times, wanted, budget);
+    for (const auto& p : found.plans) all.plans.push_back({r->times.get(), p});
+    all.cuts += found.cuts, all.valued += found.valued;
+    all.exact = all.exact && found.exact;
+    all.complete = all.complete && found.complete;
+  }
+  std::ranges::stable_sort(all.plans, {}, [](const found_plan& p) { return p.found.score; });
+  if (all.plans.size() > wanted) all.plans.resize(wanted);
+  return all;
+}
+
+double job_search::bound(double best, planning_budget& budget) const {
+  double bound = best;
+  for (const auto& r : rooms_) {
+    planning_budget own{budget.left() / rooms_.size()};
+    bound = std::min(bound, score_bound(r->times->problem(), *r->times, best, own));
+  }
+  return bound;
+}
+
+expected<std::vector<placed_plan>> searched_pipelines(const cluster& c, const idle_index& idle,
+                                                      const job_spec& job, std::size_t wanted,
+                                                      planning_budget& budget) {
+  const auto search =
+      job_search::of(c, idle, job, job_places{c, job, true}, space_named("full").value());
+  if (!search) return refuse(search.error());
+  std::vector<placed_plan> plans;
+  for (const auto& p : search->search(wanted, budget).plans)
+    if (auto placed = p.times->placed(p.found.plan)) plans.push_back(std::move(*placed));
+  if (plans.empty())
+    return refuse(reason::kind::infeasible, "no pipelines of '{}' fit, within the job's limits",
+                  job.model.name);
+  return plans;
+}
+
+}  // namespace troupe::planners
