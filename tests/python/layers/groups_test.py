@@ -55,7 +55,7 @@ class Groups(Scratch):
         return json.loads(ended.stdout)["losses"], saved
 
     def pieces(self):
-        """Of the two stages: the program's layers, in halves."""
+        """How many of the program's layers each of the two stages has."""
         ended = subprocess.run([program, "describe", gpt, "--arguments", json.dumps(layers), "--python", sys.executable,
                                 "--json"], cwd=self.folder, env=environment(), capture_output=True, text=True, timeout=120)
         self.assertEqual(ended.returncode, 0, ended.stderr)
