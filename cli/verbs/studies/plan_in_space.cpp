@@ -169,10 +169,11 @@ std::string line_of(const cluster& c, const group_view& g) {
 
 /// A number, or the smallest and the largest of all groups.
 std::string microbatches_of(const plan& how) {
-  auto least = how.microbatches, largest = least;
+  auto smallest = how.microbatches, largest = smallest;
   for (const auto& g : groups_of(how))
-    least = std::min(least, g.microbatches), largest = std::max(largest, g.microbatches);
-  return least == largest ? fmt::to_string(least) : fmt::format("{} to {}", least, largest);
+    smallest = std::min(smallest, g.microbatches), largest = std::max(largest, g.microbatches);
+  return smallest == largest ? fmt::to_string(smallest)
+                             : fmt::format("{} to {}", smallest, largest);
 }
 
 void show(const output& out, const space_request& r, const space_answer& a) {

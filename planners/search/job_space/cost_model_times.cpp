@@ -257,10 +257,10 @@ double cost_model_times::over_card_s(std::uint32_t rows, std::uint32_t cls, std:
 }
 
 /// The same of any class, at least. Gradients do not depend on rows.
-const cost_model_times::least_sum& cost_model_times::least_sum_of(std::uint32_t rows,
-                                                                  std::uint32_t first,
-                                                                  std::uint32_t count) const {
-  auto [at, added] = least_sums_.try_emplace({first, count}, least_sum{cannot_be, cannot_be});
+const cost_model_times::min_sum& cost_model_times::min_sum_of(std::uint32_t rows,
+                                                              std::uint32_t first,
+                                                              std::uint32_t count) const {
+  auto [at, added] = min_sums_.try_emplace({first, count}, min_sum{cannot_be, cannot_be});
   for (std::uint32_t k = 0; added && k < problem_.classes.size(); ++k) {
     at->second.bytes = std::min(at->second.bytes, summed_bytes(rows, k, first, count));
     at->second.over_card_s = std::min(at->second.over_card_s, over_card_s(rows, k, first, count));
@@ -285,12 +285,11 @@ double cost_model_times::sum_floor_s(std::uint32_t rows, std::uint32_t cls, std:
   const double cards = kinds ? links_->unlike_cards() : links_->unlike_cards(c.kind);
   double in_one = part(here_[cls]) * over_card_s(rows, cls, first, count);
   if (kinds)
-    in_one =
-        std::max(in_one / cards, part(max_here_) * least_sum_of(rows, first, count).over_card_s);
+    in_one = std::max(in_one / cards, part(max_here_) * min_sum_of(rows, first, count).over_card_s);
   if (!problem_.space.several_datacenters || problem_.datacenters < 2) return in_one;
   const double here = kinds ? max_here_ : here_[cls];
   const double bytes =
-      kinds ? least_sum_of(rows, first, count).bytes : summed_bytes(rows, cls, first, count);
+      kinds ? min_sum_of(rows, first, count).bytes : summed_bytes(rows, cls, first, count);
   const double rate = std::max(kinds ? max_card_bytes_s_ : links_->card_bytes_s(c.kind),
                                links_->wan_bytes_s(kinds ? largest_tensor_ : c.tensor));
   if (!(rate > 0)) return 0;

@@ -47,6 +47,9 @@ class cost_model_times final : public space_times {
                       std::uint32_t count, std::uint32_t pipelines) const override;
   double line_s(const space_line& line, std::uint32_t microbatches) const override;
   space_value value(const space_plan& plan) const override;
+  std::uint64_t units_of(const space_plan& plan) const override {
+    return 2'000 + 700 * std::uint64_t{plan.pipelines()} * plan.stages();
+  }
 
  private:
   cost_model_times(const cluster& c, const idle_index& idle, const job_spec& job,
@@ -64,10 +67,10 @@ class cost_model_times final : public space_times {
                      std::uint32_t count, std::uint32_t pipelines) const;
   double over_card_s(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
                      std::uint32_t count) const;
-  struct least_sum {
+  struct min_sum {
     double bytes = 0, over_card_s = 0;
   };
-  const least_sum& least_sum_of(std::uint32_t rows, std::uint32_t first, std::uint32_t count) const;
+  const min_sum& min_sum_of(std::uint32_t rows, std::uint32_t first, std::uint32_t count) const;
   double summed_bytes(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
                       std::uint32_t count) const;
   /// Peers of a stage of the class that its node may have, itself included.
@@ -95,7 +98,7 @@ class cost_model_times final : public space_times {
   // By degree and rows; by rows and first piece.
   mutable std::map<std::pair<std::uint32_t, std::uint32_t>, std::unique_ptr<stage_table>> tables_;
   mutable std::map<std::pair<std::uint32_t, std::uint32_t>, double> hidden_;
-  mutable std::map<std::pair<std::uint32_t, std::uint32_t>, least_sum> least_sums_;  // by range
+  mutable std::map<std::pair<std::uint32_t, std::uint32_t>, min_sum> min_sums_;  // by range
 };
 
 }  // namespace troupe::planners

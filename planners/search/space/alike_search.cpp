@@ -116,7 +116,7 @@ alike_search::alike_search(floor_table& floors, const space_room& room, best_pla
 }
 
 bool alike_search::spend() {
-  const auto now = units_ + paths_.units() + floors_.units() + 200 * best_.valued();
+  const auto now = units_ + paths_.units() + floors_.units() + best_.units();
   const auto units = now - spent_;
   spent_ = now;
   return budget_.spend(units);

@@ -17,13 +17,40 @@ double best_plans::best() const {
   return all_.empty() ? std::numeric_limits<double>::infinity() : all_.front().score;
 }
 
+/// Its slowest pipeline by itself, and the longest end that one of its stages needs.
+double best_plans::score_floor(const space_plan& plan, std::uint32_t gpus) const {
+  double line_s = 0, tail_s = 0, hour = 0;
+  const auto pipelines = plan.pipelines();
+  for (const auto& g : plan.groups) {
+    line_s = std::max(line_s, times_->line_s({plan.rows, plan.firsts, g.seats}, g.microbatches));
+    for (std::uint32_t i = 0; i < plan.stages(); ++i) {
+      const auto& c = problem_->classes[g.seats[i].cls];
+      const auto end = i + 1 < plan.stages() ? plan.firsts[i + 1] : problem_->pieces;
+      hour += g.pipelines * c.tensor * problem_->kinds[c.kind].price_per_hour;
+      if (line_s < std::numeric_limits<double>::infinity())
+        tail_s = std::max(tail_s, times_->tail_floor_s(plan.rows, g.seats[i].cls, plan.firsts[i],
+                                                       end - plan.firsts[i], pipelines));
+    }
+  }
+  const double seconds = (line_s + tail_s) * (1 - 1e-9);
+  return score_of(*problem_, {seconds, seconds * hour / 3600}, gpus);
+}
+
 double best_plans::offer(const space_plan& plan) {
   constexpr double never = std::numeric_limits<double>::infinity();
   const auto gpus = gpus_of(*problem_, plan);
   if ((problem_->max_gpus && gpus > *problem_->max_gpus) || !room_->holds(plan)) return never;
+  const auto units = times_->units_of(plan);
+  units_ += 100 + 40 * plan.groups.size() * plan.firsts.size();
+  if (const double floor = score_floor(plan, gpus); !(floor < worst())) return floor;
+  constexpr std::uint64_t long_units = 5'000;
+  if (units > long_units)
+    if (const auto known = scores_.find(plan); known != scores_.end()) return known->second;
+  units_ += units;
   ++valued_;
   const auto value = times_->value(plan);
   const double score = score_of(*problem_, value, gpus);
+  if (units > long_units) scores_.emplace(plan, score);
   if (!(score < worst())) return score;
   const auto at = std::ranges::upper_bound(all_, score, {}, &valued_plan::score);
   for (auto same = at; same != all_.begin();)

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "planners/search/space/space_problem.hpp"
@@ -15,7 +16,8 @@ class best_plans {
   best_plans(const space_problem& p, const space_times& times, const space_room& room,
              std::size_t wanted);
 
-  /// Values a plan, and keeps it if it is among the best and not there yet. Returns its score.
+  /// Values a plan, and keeps it if it is among the best and not there yet. Returns its score, or a
+  /// lower bound of it that is no better than worst().
   double offer(const space_plan& plan);
   /// The score that a plan has to be below to be kept.
   double worst() const;
@@ -23,14 +25,19 @@ class best_plans {
   const std::vector<valued_plan>& all() const { return all_; }
   /// Plans that were valued.
   std::uint64_t valued() const { return valued_; }
+  /// Work done so far, in a planning_budget's units.
+  std::uint64_t units() const { return units_; }
 
  private:
+  double score_floor(const space_plan& plan, std::uint32_t gpus) const;
+
   const space_problem* problem_;
   const space_times* times_;
   const space_room* room_;
   std::size_t wanted_;
   std::vector<valued_plan> all_;
-  std::uint64_t valued_ = 0;
+  std::map<space_plan, double> scores_;  // of plans that take long to value
+  std::uint64_t valued_ = 0, units_ = 0;
 };
 
 }  // namespace troupe::planners

@@ -75,14 +75,14 @@ kind_search::kind_search(floor_table& floors, const space_room& room, best_plans
     : floors_{floors}, problem_{floors.problem()}, room_{room}, best_{best}, budget_{budget} {}
 
 bool kind_search::spend() {
-  const auto now = units_ + 200 * best_.valued();
+  const auto now = units_ + best_.units();
   const auto units = now - spent_;
   spent_ = now;
   return budget_.spend(units);
 }
 
 void kind_search::run(const alike_search& alike) {
-  spent_ = 200 * best_.valued();
+  spent_ = best_.units();
   std::vector<ranked_cut> cuts;
   const auto add = [&](std::size_t rows_index, const std::vector<std::uint32_t>& firsts) {
     const bool known = std::ranges::any_of(cuts, [&](const ranked_cut& c) {

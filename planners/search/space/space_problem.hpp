@@ -68,7 +68,7 @@ struct space_group {
   std::uint32_t microbatches = 1;  // of each of them
   std::vector<space_seat> seats;   // by stage
 
-  bool operator==(const space_group&) const = default;
+  auto operator<=>(const space_group&) const = default;
 };
 
 /// The sum of pipelines x microbatches x rows is `samples`, exactly.
@@ -83,7 +83,7 @@ struct space_plan {
     for (const auto& g : groups) n += g.pipelines;
     return n;
   }
-  bool operator==(const space_plan&) const = default;
+  auto operator<=>(const space_plan&) const = default;
 };
 
 /// Seconds and dollars of an iteration, the dollars with traffic; infinite: it cannot be made.

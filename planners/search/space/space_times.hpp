@@ -41,6 +41,8 @@ class space_times {
   /// stages' ways and (microbatches - 1) of its steps, less what it may do early.
   virtual double line_s(const space_line& line, std::uint32_t microbatches) const = 0;
   virtual space_value value(const space_plan& plan) const = 0;
+  /// The work of value(), in a planning_budget's units.
+  virtual std::uint64_t units_of(const space_plan&) const { return 200; }
 };
 
 }  // namespace troupe::planners
