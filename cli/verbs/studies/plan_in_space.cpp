@@ -51,14 +51,13 @@ void simulate(const cluster& c, const planners::cost_model_times& times, space_a
     const auto job = planners::with_device(times.job_of(v.plan), name_of(device_kind::sim));
     auto e = planners::evaluate(c, job, placed->how, placed->where, planners::fidelity::simulated);
     if (!e) continue;
-    placed->how.samples_per_s = e->samples_per_s;
-    placed->how.cost_per_hour = e->cost_per_hour;
+    planners::set_figures(placed->how, *e);
     all.emplace_back(std::move(*placed), std::move(*e));
   }
   std::vector<std::pair<double, std::size_t>> order;  // equal scores in the order of the search
   for (const auto& [placed, e] : all)
     order.emplace_back(
-        planners::score_of(times.problem(), {e.iteration_s, e.iteration_s * e.cost_per_hour / 3600},
+        planners::score_of(times.problem(), {e.iteration_s, planners::cost_of_iteration(e)},
                            placed.how.gpus()),
         order.size());
   std::ranges::sort(order);
@@ -120,7 +119,7 @@ json document(const space_request& r, const space_answer& a) {
             {"closed_form_s", a.found.plans.front().value.seconds},
             {"samples_per_s", e.samples_per_s},
             {"cost_per_hour", e.cost_per_hour},
-            {"cost_per_iteration", e.iteration_s * e.cost_per_hour / 3600}}},
+            {"cost_per_iteration", planners::cost_of_iteration(e)}}},
           {"search",
            {{"cuts", a.found.cuts},
             {"valued", a.found.valued},
