@@ -108,6 +108,16 @@ expected<training_report> report_of(actors::virtual_cluster& v, job_id job, trai
   return report;
 }
 
+/// What the gateways have counted, once they have reported it.
+std::vector<gateway_traffic> traffic_of(actors::virtual_cluster& v, const cluster& on) {
+  std::vector<gateway_traffic> all;
+  v.world().run_until(v.world().now_s() + 3 * on.settings.heartbeat_s);
+  const auto answered = v.ask(query_jobs{});
+  if (const auto* r = answered.reply ? std::get_if<query_reply>(&answered.reply->first) : nullptr)
+    for (const auto& g : r->gateways) all.push_back(g.traffic);
+  return all;
+}
+
 actors::virtual_cluster_options cluster_options_of(const training_simulation_options& options,
                                                    std::shared_ptr<const planners::policy> policy) {
   actors::virtual_cluster_options o;
@@ -191,6 +201,7 @@ expected<simulated_training> simulate_training(training_simulation_options optio
   auto report = report_of(v, over->job, std::move(all));
   if (!report) return refuse(report.error());
   result.report = std::move(*report);
+  if (prices_traffic(*o.cluster)) result.traffic = traffic_of(v, *o.cluster);
   return result;
 }
 

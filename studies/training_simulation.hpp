@@ -5,12 +5,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/faults.hpp"
 #include "messages/domain/job.hpp"
 #include "messages/wire/frame.hpp"
 #include "messages/wire/stage.hpp"
+#include "messages/wire/work.hpp"
 #include "planners/policy/policy.hpp"
 #include "studies/prefill_simulation.hpp"
 
@@ -37,7 +39,8 @@ struct training_simulation_options {
 struct simulated_training {
   training_report report;
   std::uint64_t fingerprint = 0;
-  std::uint64_t frames = 0;  // delivered
+  std::uint64_t frames = 0;              // delivered
+  std::vector<gateway_traffic> traffic;  // by datacenter, where it has a price
   double wall_s = 0;
   std::optional<simulated_prefills> prefills;  // if there were any
 };

@@ -2,6 +2,10 @@
 
 #include <cmath>
 
+#include <fmt/format.h>
+
+#include "cli/output/human.hpp"
+#include "messages/base/folds.hpp"
 #include "planners/policy/placement.hpp"
 
 namespace troupe::cli {
@@ -40,6 +44,7 @@ json plan_document(const cluster& c, const job_spec& job, const plan& p) {
            {"rows_per_microbatch", p.rows > 0 ? json(p.rows) : json()},
            {"samples_per_s", p.samples_per_s},
            {"cost_per_hour", p.cost_per_hour},
+           {"traffic_per_iteration", p.traffic_per_iteration.value_or(0)},
            {"gpu_types", types},
            {"stages", stages_document(c, p.stages)}};
   if (!p.groups) return out;
@@ -48,6 +53,29 @@ json plan_document(const cluster& c, const job_spec& job, const plan& p) {
                              {"microbatches", g.microbatches},
                              {"stages", stages_document(c, g.stages)}});
   return out;
+}
+
+json cost_document(const cluster& c, const planners::iteration_estimate& e) {
+  json traffic = json::array();
+  for (const auto& [pair, bytes] : e.traffic)
+    traffic.push_back({{"from", c.datacenters[pair.first].name},
+                       {"to", c.datacenters[pair.second].name},
+                       {"bytes", bytes}});
+  return {{"cost_per_hour", e.cost_per_hour},
+          {"traffic_per_iteration", e.traffic_per_iteration},
+          {"cost_per_iteration", planners::cost_of_iteration(e)},
+          {"traffic", traffic},
+          {"traffic_is_priced", prices_traffic(c)}};
+}
+
+std::string traffic_text(const cluster& c, const planners::iteration_estimate& e) {
+  if (e.traffic.empty()) return {};
+  const auto bytes = sum_of(e.traffic, [](const auto& x) { return x.second; });
+  const auto sent = size_text(static_cast<double>(bytes));
+  if (!prices_traffic(c))
+    return fmt::format("Sends {} per iteration between datacenters, which is not priced.", sent);
+  return fmt::format("Sends {} per iteration between datacenters for {:.4g}: {:.4g} with its GPUs.",
+                     sent, e.traffic_per_iteration, planners::cost_of_iteration(e));
 }
 
 }  // namespace troupe::cli

@@ -50,8 +50,9 @@ chosen_groups read_groups(findings& found, const value& tree, const cluster& c) 
     all.groups = read_chosen_groups(map, &c);
     for (const auto* key : {"data_parallel", "microbatches", "stages"}) map.skip(key);
   }
-  for (const auto* key : {"tensor_parallel", "pipeline_parallel", "gpus", "bytes_per_gpu",
-                          "marp_bytes_per_gpu", "samples_per_s", "cost_per_hour", "gpu_types"})
+  for (const auto* key :
+       {"tensor_parallel", "pipeline_parallel", "gpus", "bytes_per_gpu", "marp_bytes_per_gpu",
+        "samples_per_s", "cost_per_hour", "traffic_per_iteration", "gpu_types"})
     map.skip(key);
   map.finish();
   return all;

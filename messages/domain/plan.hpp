@@ -56,13 +56,15 @@ struct plan {
   /// numbered group by group, and everything that is summed over them is summed in that order. Read
   /// by groups_of() alone.
   std::optional<std::vector<pipeline_group>> groups{};
+  /// The price of what an iteration sends between datacenters; none: 0.
+  std::optional<double> traffic_per_iteration{};
   static constexpr std::size_t required = 8;
 
   std::uint32_t gpus() const;
 
   TROUPE_FIELDS(plan, data_parallel, tensor_parallel, pipeline_parallel, bytes_per_gpu,
                 samples_per_s, cost_per_hour, gpu_types, tensor_in_node, microbatches, rows, stages,
-                groups);
+                groups, traffic_per_iteration);
 };
 
 /// A group of a plan that outlives it.

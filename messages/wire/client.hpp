@@ -117,8 +117,11 @@ struct move_reply {
   reason why;                 // if not
   plan how;
   allocation where;
+  /// The price of what it will read of its checkpoint from other datacenters; none: 0.
+  std::optional<double> traffic{};
+  static constexpr std::size_t required = 5;
 
-  TROUPE_FIELDS(move_reply, request, done, why, how, where);
+  TROUPE_FIELDS(move_reply, request, done, why, how, where, traffic);
 };
 
 /// The cluster file as it is from now on; operators only. Nodes are identified by their names.

@@ -53,8 +53,8 @@ void add_pool(const cluster& c, const job_view& j, const program_speeds& speeds,
       if (!may_have(j, x.how, type)) continue;
       const auto e = estimate_iteration(c, job, x.how, pack(pool, gpus));
       if (!(e.samples_per_s > 0)) continue;
+      set_figures(x.how, e);
       x.how.samples_per_s = x.cost = speeds.rate_of(x.how, type, e.samples_per_s);
-      x.how.cost_per_hour = e.cost_per_hour;
       mine.push_back(std::move(x));
     }
     if (mine.empty()) continue;

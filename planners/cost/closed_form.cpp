@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "messages/base/time.hpp"
-#include "planners/cost/end_of_sums.hpp"
 #include "planners/schedule/trips.hpp"
 
 namespace troupe::planners {

@@ -1,4 +1,4 @@
-#include "planners/cost/end_of_sums.hpp"
+#include "planners/cost/closed_form.hpp"
 
 #include <algorithm>
 

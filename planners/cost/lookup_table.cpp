@@ -126,8 +126,7 @@ std::vector<lookup_row> rows_by_cost_model(const cluster& c, gpu_index gpu, cons
     const auto e = estimate_iteration(c, job, row.how, pack(c, nodes, shape.gpus));
     if (!(e.iteration_s > 0)) return {};
     row.iteration_s = e.iteration_s;
-    row.how.samples_per_s = e.samples_per_s;
-    row.how.cost_per_hour = e.cost_per_hour;
+    set_figures(row.how, e);
     return row;
   };
   const auto add_best = [&](const tuning_shape& shape) {

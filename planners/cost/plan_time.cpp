@@ -9,6 +9,7 @@
 #include "messages/domain/work_kind.hpp"
 #include "planners/cost/closed_form.hpp"
 #include "planners/cost/repeated_pipelines.hpp"
+#include "planners/cost/run_cost.hpp"
 #include "planners/cost/tensor_routes.hpp"
 #include "planners/model/engine_memory.hpp"
 #include "planners/model/job_memory.hpp"
@@ -408,6 +409,8 @@ expected<iteration_estimate> evaluate(const cluster& c, const job_spec& job,
     const auto& p = places[i % places.size()];
     e.cost_per_hour += static_cast<double>(p.devices.size()) * price_per_hour(c, p.node);
   }
+  e.traffic = traffic_of(job, timed);
+  e.traffic_per_iteration = price_of(c, e.traffic);
   return e;
 }
 

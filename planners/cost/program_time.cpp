@@ -191,6 +191,17 @@ replica replica_of(const job_spec& job, const plan& how, const model_shape& shap
   return r;
 }
 
+/// What rings over all nodes, in the allocation's order, send between datacenters.
+datacenter_traffic traffic_of_rings(const cluster& c, const allocation& where, double bytes) {
+  datacenter_traffic all;
+  for (std::size_t i = 0; i < where.size(); ++i) {
+    const auto from = c.nodes[where[i].node].datacenter;
+    const auto to = c.nodes[where[(i + 1) % where.size()].node].datacenter;
+    if (from != to) all[{from, to}] += static_cast<std::uint64_t>(std::llround(bytes));
+  }
+  return all;
+}
+
 }  // namespace
 
 // The table of docs/planners/cost_model.md, "A program": compute, then tensor-parallel all-reduces,
@@ -233,6 +244,7 @@ iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, con
     if (job.pipeline.overlap.value_or(false))
       e.tensor_s = left_of_collective_s(e.tensor_s, e.compute_s - update_s, tensor);
   }
+  double ring_bytes = 0;
   if (how.data_parallel > 1) {
     // Each rank of the tensor groups has its own ring; those of one node share its outgoing link.
     const double rings = t.one_node ? 1 : std::min(how.tensor_parallel, t.largest_share);
@@ -241,6 +253,9 @@ iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, con
     const double trained = job.memory ? trained_parameters(job) : shape.parameters;
     const double bytes =
         width * k.gradient_bytes * (gathers ? 0.5 * trained + shape.parameters : trained) / tensor;
+    // From each member of the tensor groups' rings to the next, in all steps of a ring.
+    ring_bytes =
+        2 * (data - 1) / data * bytes * tensor * (job.memory && job.memory->zero >= 2 ? m : 1);
     const auto& over = t.between(false, t.one_datacenter);
     const double whole = t.one_node ? sum_in_node_s(bytes, data, t)
                                     : ring_over_s(over, bytes, data, rings, t.largest_share);
@@ -251,6 +266,10 @@ iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, con
       e.data_s = left_of_sum_s(whole, {1, 1, backward_s}, k);
     else
       e.data_s = std::max(0.0, whole - k.overlap * backward_s);
+  }
+  if (!t.one_datacenter) {
+    e.traffic = traffic_of_rings(c, where, ring_bytes);
+    e.traffic_per_iteration = price_of(c, e.traffic);
   }
   e.iteration_s = e.compute_s + e.tensor_s + e.data_s;
   e.samples_per_s = e.iteration_s > 0 ? job.global_batch / e.iteration_s : 0;

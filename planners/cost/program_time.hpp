@@ -6,6 +6,7 @@
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/job.hpp"
 #include "messages/domain/plan.hpp"
+#include "planners/cost/run_cost.hpp"
 #include "planners/cost/stage_time.hpp"
 
 // The time of an iteration of a program, of which only the model and the split are known
@@ -23,6 +24,8 @@ struct iteration_estimate {
   double iteration_s = 0;  // the sum
   double samples_per_s = 0;
   double cost_per_hour = 0;  // of the GPUs it uses
+  datacenter_traffic traffic{};
+  double traffic_per_iteration = 0;  // its price
 };
 
 /// For a plan without stages, which has pipeline_parallel 1. Mixed types run at the speed of the

@@ -144,8 +144,7 @@ std::optional<plan> program_plan(const cluster& c, const gpu_pool& pool, const j
         !(how.bytes_per_gpu < c.gpus[pool.gpu].memory_bytes()))
       continue;
     const auto e = estimate_iteration(c, job, how, pack(pool, gpus));
-    how.samples_per_s = e.samples_per_s;
-    how.cost_per_hour = e.cost_per_hour;
+    set_figures(how, e);
     if (!best || how.samples_per_s > best->samples_per_s) best = std::move(how);
   }
   return best;

@@ -8,6 +8,7 @@
 #include "messages/domain/work_kind.hpp"
 #include "planners/cluster/gpu_pools.hpp"
 #include "planners/cluster/queue_order.hpp"
+#include "planners/cost/run_cost.hpp"
 #include "planners/crius/cell_tuner.hpp"
 #include "planners/crius/crius_round.hpp"
 #include "planners/plans/bounds.hpp"
@@ -25,7 +26,7 @@ expected<void> check_limits(const job_spec& job, const std::vector<plan>& plans)
   for (const auto& p : plans) {
     const double s = job.global_batch / p.samples_per_s * static_cast<double>(job.iterations);
     run_s = std::min(run_s, s);
-    price = std::min(price, p.cost_per_hour * s / 3600);
+    price = std::min(price, cost_of_run(job, p));
   }
   return within_limits(job, run_s, price);
 }

@@ -79,8 +79,9 @@ class cost_trees {
   static constexpr auto never_units = std::numeric_limits<std::uint64_t>::max();
 
   double iterations() const { return static_cast<double>(job_.iterations); }
+  /// A market is one datacenter, so that no plan of it has traffic to pay for.
   double cost_of(double iteration_s, double price_per_hour) const {
-    return iteration_s * iterations() * price_per_hour / 3600;
+    return cost_of_run(iterations(), iteration_s, price_per_hour, 0);
   }
   double iteration_of(double cost, double price_per_hour) const {
     return cost / (iterations() * price_per_hour / 3600);
@@ -428,7 +429,7 @@ class cost_trees {
     const double work_s = iteration_s * iterations();
     const double interruptions = interruptions_per_s(p.plan->where) * work_s;
     const double all_s = work_s + interruptions * lost_s();
-    const double cost = all_s * price / 3600;
+    const double cost = cost_of_run(1, all_s, price, 0);
     if (!within_limits(job_, all_s, cost) || (out_.plan && cost >= out_.cost)) return;
     best_ = {0, 0, node.division, node.stages, node.types, node.counts};
     out_.plan = p.plan;

@@ -6,6 +6,7 @@
 
 #include "messages/base/refuse.hpp"
 #include "messages/domain/work_kind.hpp"
+#include "planners/cost/run_cost.hpp"
 
 namespace troupe::planners {
 
@@ -157,6 +158,10 @@ expected<void> within_numbers(const cluster& c, const job_spec& job, const alloc
                     gpu.quota);
   }
   return {};
+}
+
+bool within_budget(const job_spec& job, const plan& how) {
+  return !job.limits.budget || !(cost_of_run(job, how) > *job.limits.budget);
 }
 
 // The figure is of the best plan (fastest or cheapest), so that the user learns by how much the

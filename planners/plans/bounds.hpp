@@ -83,6 +83,11 @@ expected<void> within_numbers(const cluster& c, const job_spec& job, const alloc
 /// costs at least `price` if that violates slo_s, deadline_s or budget.
 expected<void> within_limits(const job_spec& job, double run_s, double price);
 
+/// Whether all iterations of the job cost no more than its budget, by the figures of this plan. A
+/// later attempt counts as if it did them all: with no dearer attempt before, their sum is within
+/// the budget, too.
+bool within_budget(const job_spec& job, const plan& how);
+
 /// Removes the plans (or candidates) that violate a limit: first those that take too long, then
 /// those that cost too much, by their `run_s(x)` in seconds and `price(x)`. Fails, with the figure
 /// of the best one, if none of them is left after a step.

@@ -139,8 +139,7 @@ class exact_planner {
       const auto where = place_exact(c_, whole_, job_, how);
       if (where.empty()) continue;
       const auto e = estimate_iteration(c_, job_, how, where);
-      how.samples_per_s = e.samples_per_s;
-      how.cost_per_hour = e.cost_per_hour;
+      set_figures(how, e);
       if (!best || how.samples_per_s > best->samples_per_s) best = std::move(how);
     }
     return best;
@@ -148,8 +147,8 @@ class exact_planner {
 
   /// The number of GPUs is given, so that samples/s per GPU (objective efficient) is samples/s.
   double worth(const plan& p) const {
-    return job_.objective == "cheapest" && p.cost_per_hour > 0 ? p.samples_per_s / p.cost_per_hour
-                                                               : p.samples_per_s;
+    const double cost = job_.objective == "cheapest" ? cost_of_run(job_, p, 1) : 0;
+    return cost > 0 ? 1 / cost : p.samples_per_s;
   }
 
   expected<void> drop_beyond_limits(std::vector<plan>& all) const {
@@ -157,7 +156,7 @@ class exact_planner {
     const auto run_s = [&](const plan& p) {
       return job_.global_batch / p.samples_per_s * static_cast<double>(job_.iterations);
     };
-    const auto price = [&](const plan& p) { return p.cost_per_hour * run_s(p) / 3600; };
+    const auto price = [&](const plan& p) { return cost_of_run(job_, p); };
     return planners::drop_beyond_limits(job_, all, run_s, price);
   }
 

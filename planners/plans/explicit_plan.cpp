@@ -131,8 +131,7 @@ expected<placed_plan> plan_of_stages(const cluster& c, const idle_index& idle, c
   }
   const auto e = evaluate(c, job, how, out.where, fidelity::closed);
   if (!e) return refuse(e.error());
-  how.samples_per_s = e->samples_per_s;
-  how.cost_per_hour = e->cost_per_hour;
+  set_figures(how, *e);
   return out;
 }
 
@@ -185,8 +184,7 @@ expected<placed_plan> plan_of_groups(const cluster& c, const idle_index& idle, c
   how.stages = how.groups->front().stages;
   const auto e = evaluate(c, job, how, out.where, fidelity::closed);
   if (!e) return refuse(e.error());
-  how.samples_per_s = e->samples_per_s;
-  how.cost_per_hour = e->cost_per_hour;
+  set_figures(how, *e);
   return out;
 }
 

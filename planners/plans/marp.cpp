@@ -67,14 +67,18 @@ void estimate(const cluster& c, const job_spec& job, const std::vector<type_fact
               candidate& x) {
   auto& how = x.how;
   how.samples_per_s = how.cost_per_hour = std::numeric_limits<double>::infinity();
+  double dearest_traffic = 0;
   for (const auto g : how.gpu_types) {
     const auto e = estimate_iteration(c, job, how, pack(c, types[g].nodes, how.gpus()));
     how.samples_per_s = std::min(how.samples_per_s, e.samples_per_s);
     how.cost_per_hour = std::min(how.cost_per_hour, e.cost_per_hour);
     x.slowest_iteration_s = std::max(x.slowest_iteration_s, e.iteration_s);
-    const double run = e.cost_per_hour * e.iteration_s / 3600;
-    x.dearest_run = std::max(x.dearest_run, run * static_cast<double>(job.iterations));
+    dearest_traffic = std::max(dearest_traffic, e.traffic_per_iteration);
+    x.dearest_run =
+        std::max(x.dearest_run, cost_of_run(static_cast<double>(job.iterations), e.iteration_s,
+                                            e.cost_per_hour, e.traffic_per_iteration));
   }
+  set_traffic(how, dearest_traffic);
   x.score = job.objective == "fastest"    ? how.samples_per_s
             : job.objective == "cheapest" ? -x.dearest_run
                                           : how.samples_per_s / how.gpus();

@@ -5,6 +5,7 @@
 #include "messages/domain/job.hpp"
 #include "messages/domain/plan.hpp"
 #include "messages/domain/work_kind.hpp"
+#include "planners/cost/run_cost.hpp"
 
 namespace troupe::planners {
 
@@ -12,8 +13,10 @@ namespace troupe::planners {
 inline double plan_worth(const job_spec& job, const plan& p) {
   if (!facts_of(job).has_end) return 1.0 / p.gpus();
   if (job.objective == "fastest") return p.samples_per_s;
-  if (job.objective == "cheapest")
-    return p.cost_per_hour > 0 ? p.samples_per_s * 3600 / p.cost_per_hour : 0;
+  if (job.objective == "cheapest") {
+    const double cost = cost_of_run(job, p, 1);
+    return cost > 0 ? job.global_batch / cost : 0;
+  }
   return p.gpus() > 0 ? p.samples_per_s / p.gpus() : 0;
 }
 

@@ -52,8 +52,7 @@ plan split_for(const cluster& c, const job_spec& job, const allocation& where, d
     const double bytes = program_bytes_on(c, types, job, p.data_parallel, t, microbatches);
     p.gpu_types = types;
     const auto e = estimate_iteration(c, job, p, where);
-    p.samples_per_s = e.samples_per_s;
-    p.cost_per_hour = e.cost_per_hour;
+    set_figures(p, e);
     if (bytes < guess_bytes) {
       guess = p;
       guess_bytes = bytes;

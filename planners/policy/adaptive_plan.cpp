@@ -62,8 +62,7 @@ std::optional<plan> with_figures(const cluster& c, const job_spec& job, plan how
   }
   const auto e = evaluate(c, job, how, where, fidelity::closed);
   if (!e) return {};
-  how.samples_per_s = e->samples_per_s;
-  how.cost_per_hour = e->cost_per_hour;
+  set_figures(how, *e);
   return how;
 }
 

@@ -183,10 +183,8 @@ std::shared_ptr<const std::vector<plan>> plans_of_elastic(const cluster& c, cons
       // A plan for several types has the speed of the slowest and the price of the cheapest.
       if (const auto e =
               p.gpu_types.size() > 1 ? estimate_on(c, *j.spec, how, g) : iteration_estimate{};
-          e.samples_per_s > 0) {
-        how.samples_per_s = e.samples_per_s;
-        how.cost_per_hour = e.cost_per_hour;
-      }
+          e.samples_per_s > 0)
+        set_figures(how, e);
       how.samples_per_s = speeds.rate_of(how, type, how.samples_per_s);
       out.push_back(std::move(how));
     }

@@ -1,6 +1,7 @@
 #include "planners/policy/move.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <optional>
 #include <set>
@@ -9,9 +10,12 @@
 #include <fmt/ranges.h>
 
 #include "messages/admission/admission.hpp"
+#include "messages/base/refuse.hpp"
 #include "messages/domain/stated_length.hpp"
 #include "messages/domain/work_kind.hpp"
+#include "planners/cost/layout.hpp"
 #include "planners/cost/model_partition.hpp"
+#include "planners/cost/run_cost.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/explicit_plan.hpp"
 #include "planners/plans/fits.hpp"
@@ -133,6 +137,42 @@ idle_index own_room(const cluster& c, const job_view& job, const move_wish& wish
 
 }  // namespace
 
+// In pieces that are cut where either plan's stages begin. A checkpoint has three numbers in single
+// precision of each parameter: its weight and Adam's two moments.
+datacenter_traffic traffic_of_move(const cluster& c, const job_spec& job, const placed_plan& from,
+                                   const placed_plan& to) {
+  constexpr double bytes_a_parameter = 12;
+  datacenter_traffic all;
+  const auto before = lay_out_pipelines(c, from.where, job, from.how);
+  const auto after = lay_out_pipelines(c, to.where, job, to.how);
+  if (!facts_of(job).has_model || !before || !after) return all;
+  std::set<std::uint32_t> firsts;
+  for (const auto* layout : {&*before, &*after})
+    for (const auto& part : layout->parts_of(0)) firsts.insert(part.first);
+  std::vector<plan_stage> cut;
+  for (const auto first : firsts) {
+    if (!cut.empty()) cut.back().count = first - cut.back().first;
+    cut.push_back({first, 0, 1, {}, 0});
+  }
+  cut.back().count = pieces_of(job.model) - cut.back().first;
+  const auto pieces = parts_of(job, cut);
+  if (!pieces) return all;
+  const auto stage_with = [](const std::vector<stage_part>& parts, std::uint32_t piece) {
+    const auto next = std::ranges::find_if(parts, [&](const auto& p) { return p.first > piece; });
+    return static_cast<std::uint32_t>(next - parts.begin()) - 1;
+  };
+  for (const auto& piece : *pieces) {
+    const auto bytes =
+        static_cast<std::uint64_t>(std::llround(bytes_a_parameter * piece.parameters));
+    const auto a = before->datacenter_of(0, stage_with(before->parts_of(0), piece.first));
+    for (std::uint32_t p = 0; p < after->pipelines; ++p)
+      if (const auto b = after->datacenter_of(p, stage_with(after->parts_of(p), piece.first));
+          a != b)
+        all[{a, b}] += bytes;
+  }
+  return all;
+}
+
 expected<placed_plan> plan_move(const cluster& c, const idle_index& idle, const job_view& job,
                                 const move_wish& wish) {
   if (auto ok = check_names(c, wish); !ok) return refuse(ok.error());
@@ -152,6 +192,14 @@ expected<placed_plan> plan_move(const cluster& c, const idle_index& idle, const 
   if (!to) to = place_pipelines(c, room, spec, true, budget);
   if (!to) return to;
   if (auto ok = within_bounds(c, *job.spec, to->where); !ok) return refuse(ok.error());
+  if (const auto& budget_of_job = job.spec->limits.budget) {
+    const double traffic = price_of(c, traffic_of_move(c, *job.spec, {job.how, job.where}, *to));
+    if (const double cost = cost_of_run(*job.spec, to->how) + traffic; cost > *budget_of_job)
+      return refuse(
+          kind::invalid,
+          "it would cost {:.4g} there, {:.4g} of it to read its checkpoint; its budget is {:g}",
+          cost, traffic, *budget_of_job);
+  }
   if (has_already(c, job, wish, to->how)) return refuse(kind::invalid, "it already runs this way");
   return to;
 }

@@ -9,6 +9,7 @@
 #include "messages/domain/plan.hpp"
 #include "planners/cluster/idle_index.hpp"
 #include "planners/cluster/snapshot.hpp"
+#include "planners/cost/run_cost.hpp"
 #include "planners/policy/placement.hpp"
 
 namespace troupe::planners {
@@ -25,9 +26,15 @@ struct move_wish {
 
 /// Where to move a running training: to GPUs that are idle or its own. Keeps the micro-batch size
 /// if the batch can be split that way, so that its results change only by the order of summation.
-/// Fails if nothing fits, if the job's limits are exceeded, or if the job already runs that way.
+/// The checkpoint's traffic counts for the budget. Fails if nothing fits, if the job's limits are
+/// exceeded, or if the job already runs that way.
 expected<placed_plan> plan_move(const cluster& c, const idle_index& idle, const job_view& job,
                                 const move_wish& wish);
+
+/// What the stages of a moved training read of its checkpoint from other datacenters: each stage
+/// reads its part of the model, which the first pipeline's stages have written where they were.
+datacenter_traffic traffic_of_move(const cluster& c, const job_spec& job, const placed_plan& from,
+                                   const placed_plan& to);
 
 /// Where to move a running elastic program. With fewer GPUs than it has it stays on its own, where
 /// these can serve it; else it gets the best of its plans with that number of GPUs by the job's

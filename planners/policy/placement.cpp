@@ -1,16 +1,20 @@
 #include "planners/policy/placement.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
 #include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
+#include "messages/domain/device_kind.hpp"
 #include "messages/domain/work_kind.hpp"
 #include "planners/cluster/planning_budget.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/cost/model_partition.hpp"
+#include "planners/cost/plan_time.hpp"
+#include "planners/cost/run_cost.hpp"
 #include "planners/model/engine_memory.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/exact_gpus.hpp"
@@ -96,6 +100,13 @@ tl::unexpected<reason> too_few_idle(std::uint64_t needed, const plan& best, cons
   return refuse(reason::kind::insufficient,
                 "needs {} GPUs for {} pipelines of {} stages; {} are idle{}", needed,
                 best.data_parallel, best.pipeline_parallel, idle.total_idle(), which);
+}
+
+/// It waits for GPUs on which it would cost less.
+tl::unexpected<reason> too_dear(const job_spec& job, const plan& how) {
+  return refuse(reason::kind::insufficient,
+                "costs {:.4g} on the GPUs that are idle; its budget is {:g}", cost_of_run(job, how),
+                *job.limits.budget);
 }
 
 /// When a training starts, and with how much of what it wants. A training holds its GPUs to its
@@ -254,8 +265,7 @@ bool runs_as_pipelines(const job_spec& job, const std::vector<plan>* plans) {
 
 namespace {
 
-/// On GPUs that the job may have together.
-expected<placed_plan> place_in_group(const cluster& c, const idle_index& idle, const job_spec& job,
+expected<placed_plan> place_selected(const cluster& c, const idle_index& idle, const job_spec& job,
                                      bool as_wished, planning_budget& budget) {
   const auto s = select_placement(c, idle, job, as_wished, budget);
   if (!s) return refuse(s.error());
@@ -273,6 +283,7 @@ expected<placed_plan> place_in_group(const cluster& c, const idle_index& idle, c
   p.where = gpus_of(c, idle, job, *s, p.how.gpu_types);
   for (const auto& share : p.where)
     p.how.cost_per_hour += share.gpus * price_per_hour(c, share.node);
+  set_traffic(p.how, row.traffic_per_iteration);
   return p;
 }
 
@@ -293,6 +304,27 @@ expected<placed_plan> place_chosen(const cluster& c, const idle_index& all, cons
   return p;
 }
 
+/// On GPUs that the job may have together. Algorithm 1's rows are estimates that are quick to make:
+/// where a budget may be exceeded, the schedule itself is simulated, and a placement that costs too
+/// much gives way to the next one that seems cheaper.
+expected<placed_plan> place_in_group(const cluster& c, const idle_index& idle, const job_spec& job,
+                                     bool as_wished, planning_budget& budget) {
+  constexpr int max_tries = 16;
+  auto asked = job;
+  for (int tries = 1;; ++tries) {
+    auto p = place_selected(c, idle, asked, as_wished, budget);
+    if (!p || !facts_of(job).has_model || !job.limits.budget) return p;
+    const double estimated = cost_of_run(job, p->how);
+    const auto e = evaluate(c, with_device(job, name_of(device_kind::sim)), p->how, p->where,
+                            fidelity::simulated);
+    if (!e) return refuse(e.error());
+    set_figures(p->how, *e);
+    if (within_budget(job, p->how) || estimated > *asked.limits.budget || tries == max_tries)
+      return p;
+    asked.limits.budget = std::nextafter(estimated, 0.0);
+  }
+}
+
 }  // namespace
 
 // No group alone has all GPUs of the cluster, so that a search over one calls its refusal a want of
@@ -310,8 +342,10 @@ expected<placed_plan> place_pipelines(const cluster& c, const idle_index& all, c
   for (const auto& group : places.groups()) {
     const auto here = idle_in(c, all, group);
     auto placed = place_in_group(c, allowed_idle(c, here, job, allowed), job, as_wished, budget);
-    if (placed && (!best || plan_score(job, *placed) < plan_score(job, *best)))
-      best = std::move(*placed);
+    const auto rank = [&](const placed_plan& p) {
+      return std::pair(!within_budget(job, p.how), plan_score(job, p));
+    };
+    if (placed && (!best || rank(*placed) < rank(*best))) best = std::move(*placed);
     if (!placed && (!why || placed.error().code == reason::kind::insufficient))
       why = placed.error();
   }
@@ -353,8 +387,7 @@ expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
   const auto& how = placed->how;
   if (work.has_model && how.samples_per_s > 0) {
     const double run_s = job.global_batch / how.samples_per_s * static_cast<double>(job.iterations);
-    if (auto ok = within_limits(job, run_s, how.cost_per_hour * run_s / 3600); !ok)
-      return refuse(ok.error());
+    if (auto ok = within_limits(job, run_s, cost_of_run(job, how)); !ok) return refuse(ok.error());
   }
   return std::vector<plan>{std::move(placed->how)};
 }
@@ -372,6 +405,7 @@ snapshot start_trainings(const snapshot& s, std::vector<decision>& out,
     std::optional<shortfall> lacks;
     auto placed = place(s, rest, *j, own, lacks);
     budget.spend(budget.left() / 2 - own.left());
+    if (placed && !within_budget(*j->spec, placed->how)) placed = too_dear(*j->spec, placed->how);
     if (!placed) {
       if (lacks)
         s.note(j->id, wait_code::too_few, static_cast<double>(lacks->needed),

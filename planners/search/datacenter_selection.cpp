@@ -12,6 +12,7 @@
 #include "messages/domain/work_kind.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/cost/layout.hpp"
+#include "planners/cost/run_cost.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/search/selection_table.hpp"
 
@@ -116,7 +117,8 @@ struct placement {
 bool better(const placement& a, const placement& b, const std::string& objective, double fastest) {
   // Times within this fraction of the fastest count as equal.
   constexpr double nearly = 0.98;
-  const auto cost = [](const placement& x) { return x.row.cost_per_hour / x.row.samples_per_s; };
+  // Of a sample: iterations of slot jobs have as many as there are pipelines.
+  const auto cost = [](const placement& x) { return hourly_cost(x.row) / x.row.samples_per_s; };
   if (objective == "cheapest" && cost(a) != cost(b)) return cost(a) < cost(b);
   if (objective == "efficient") {
     const bool near_a = a.row.samples_per_s >= nearly * fastest,
@@ -126,6 +128,14 @@ bool better(const placement& a, const placement& b, const std::string& objective
   }
   if (a.row.samples_per_s != b.row.samples_per_s) return a.row.samples_per_s > b.row.samples_per_s;
   return a.row.gpus < b.row.gpus;
+}
+
+/// Removes placements whose iterations cost more than `max`; if all do, all but the cheapest one,
+/// which shows by how much the limit is missed.
+void drop_dear(std::vector<placement>& all, double max) {
+  const auto cost = [](const placement& x) { return cost_of_iteration(x.row); };
+  max = std::max(max, cost(*std::ranges::min_element(all, {}, cost)));
+  std::erase_if(all, [&](const placement& x) { return cost(x) > max; });
 }
 
 /// Appends the feasible rows of one table: every depth, cell size and number of cells.
@@ -183,7 +193,7 @@ std::vector<order_outcome> what_if_orders(const cluster& c, const idle_index& id
     TROUPE_INVARIANT(made->chosen(), "a selection that was made has a row");
     const auto& row = *made->chosen();
     const double worth = o.batch == batch_rule::each ? row.throughput : row.samples_per_s;
-    out.push_back({{}, row, row.cost_per_hour / 3600 / worth, rtt_of(c, made->datacenters, row)});
+    out.push_back({{}, row, hourly_cost(row) / 3600 / worth, rtt_of(c, made->datacenters, row)});
     // Datacenters without stages do not count for the outcome.
     auto& last = out.back();
     last.row.partitions.clear();
@@ -277,6 +287,8 @@ expected<selection> select_placement(const cluster& c, const idle_index& idle, c
   }
   if (all.empty() && budget.exhausted()) return refuse(budget.none_found());
   if (all.empty()) return refuse(nothing_fits(c, idle, job, as_wished));
+  if (job.limits.budget && facts_of(job).has_model)
+    drop_dear(all, *job.limits.budget / static_cast<double>(job.iterations));
   const double fastest = max_of(all, 0, [](const placement& x) { return x.row.samples_per_s; });
   const placement* best = &all[0];
   for (const auto& x : all)

@@ -12,6 +12,7 @@
 #include "messages/base/invariant.hpp"
 #include "messages/base/time.hpp"
 #include "planners/cluster/planning_budget.hpp"
+#include "planners/cost/run_cost.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/places.hpp"
 #include "planners/search/stage_placer.hpp"
@@ -99,7 +100,9 @@ class search {
   void place(const candidate& x) {
     ++result_.placed;
     auto p = placer_.place(x.division, x.counts, limit_s(x));
-    if (!p.plan || !allowed(p.iteration_s, p.plan->how.cost_per_hour)) return;
+    if (!p.plan || !allowed(p.iteration_s, p.plan->how.cost_per_hour,
+                            p.plan->how.traffic_per_iteration.value_or(0)))
+      return;
     const auto by_score = [&](const placed_plan& a) { return plan_score(job_, a); };
     auto& all = result_.plans;
     all.insert(std::ranges::upper_bound(all, by_score(*p.plan), {}, by_score), std::move(*p.plan));
@@ -118,9 +121,12 @@ class search {
     return limit * (1 + 1e-12);
   }
 
-  bool allowed(double iteration_s, double price_per_hour) const {
-    const double all_s = iteration_s * static_cast<double>(job_.iterations);
-    return within_limits(job_, all_s, price_per_hour * all_s / 3600).has_value();
+  /// `traffic`: the price of an iteration's; of a set that is not placed 0, as for a bound.
+  bool allowed(double iteration_s, double price_per_hour, double traffic = 0) const {
+    const double iterations = static_cast<double>(job_.iterations);
+    return within_limits(job_, iteration_s * iterations,
+                         cost_of_run(iterations, iteration_s, price_per_hour, traffic))
+        .has_value();
   }
   double worst() const { return plan_score(job_, result_.plans.back()); }
   double score(double iteration_s, std::uint32_t gpus, double price_per_hour) const {
@@ -144,7 +150,7 @@ class search {
         const auto& how = best->plans.front().how;
         const double run_s =
             job_.global_batch / how.samples_per_s * static_cast<double>(job_.iterations);
-        all_s = {timed ? all_s.first : run_s, how.cost_per_hour * run_s / 3600};
+        all_s = {timed ? all_s.first : run_s, cost_of_run(job_, how)};
         free.limits.slo_s = job_.limits.slo_s, free.limits.deadline_s = job_.limits.deadline_s;
         free.objective = "cheapest";
         if (auto ok = within_limits(job_, all_s.first, timed ? all_s.second : 0); !ok)
@@ -171,7 +177,8 @@ class search {
 double plan_score(const job_spec& job, const placed_plan& p) {
   const double iteration_s = job.global_batch / p.how.samples_per_s;
   if (job.objective == "fastest") return iteration_s;
-  return iteration_s * (job.objective == "cheapest" ? p.how.cost_per_hour : p.how.gpus());
+  if (job.objective == "cheapest") return 3600 * cost_of_run(job, p.how, 1);
+  return iteration_s * p.how.gpus();
 }
 
 expected<plan_search_result> search_plans(const cluster& c, const idle_index& all,

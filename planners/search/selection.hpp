@@ -1,11 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "messages/domain/cluster.hpp"
+#include "planners/cost/run_cost.hpp"
 
 // Algorithm 1's table (ATLAS, section 4.5; docs/planners/datacenter_selection.md), and what it is
 // asked for.
@@ -34,10 +36,23 @@ struct selection_row {
   double bytes_per_gpu = 0;  // memory of the largest stage
   double max_bytes = 0;      // the limit per stage that the model was cut with
   gpu_index cut_for = 0;     // the type by whose times it was cut
-  double cost_per_hour = 0;
+  double cost_per_hour = 0;  // of its GPUs
+  double traffic_per_iteration = 0;  // the price of what it sends between datacenters
 
   bool feasible() const { return throughput > 0; }
+  /// Whether its pipelines cross the WAN.
+  bool crosses() const {
+    return std::ranges::count_if(partitions, [](std::uint32_t n) { return n > 0; }) > 1;
+  }
 };
+
+/// Of its GPUs and its traffic, while it runs.
+inline double hourly_cost(const selection_row& r) {
+  return r.cost_per_hour + 3600 / r.iteration_s * r.traffic_per_iteration;
+}
+inline double cost_of_iteration(const selection_row& r) {
+  return cost_of_run(1, r.iteration_s, r.cost_per_hour, r.traffic_per_iteration);
+}
 
 /// How the batch of the job file is distributed when pipelines are added.
 enum class batch_rule : std::uint8_t {

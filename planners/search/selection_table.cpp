@@ -9,6 +9,7 @@
 #include "messages/base/refuse.hpp"
 #include "messages/base/time.hpp"
 #include "planners/cost/layout.hpp"
+#include "planners/cost/run_cost.hpp"
 #include "planners/cost/stage_time.hpp"
 #include "planners/devices/profile.hpp"
 #include "planners/model/job_device.hpp"
@@ -83,7 +84,8 @@ selection_table::selection_table(const cluster& c, const idle_index& idle,
 selection_table::selection_table(const cluster& c, const idle_index& idle, const job_spec& job,
                                  double min_flops_s, const std::vector<std::uint32_t>& order,
                                  planning_budget* budget)
-    : job_{job},
+    : c_{c},
+      job_{job},
       min_flops_s_{min_flops_s},
       headroom_{c.settings.memory_headroom},
       budget_{budget},
@@ -191,6 +193,7 @@ const selection_table::work& selection_table::work_of(std::uint32_t stages,
       w.update_s = std::max(w.update_s, x.update_s + (x.tied_bytes > 0 ? x.gradients_s : 0));
       w.exchanged_s = std::max(w.exchanged_s, x.update_s + x.gradients_s);
     }
+    w.activation_bytes.push_back(x.activation_bytes);
     if (stage + 1 < stages)
       w.slowest.activation_bytes = std::max(w.slowest.activation_bytes, x.activation_bytes);
   }
@@ -280,6 +283,21 @@ double selection_table::reduce_bytes_s(const selection_row& r, double bytes) con
   return slowest;
 }
 
+/// All peers of a stage are in one datacenter: only pipelines' own tensors cross.
+double selection_table::traffic_price(const selection_row& r) const {
+  if (job_.slots || !prices_traffic(c_)) return 0;
+  std::vector<std::uint32_t> datacenters;  // by stage
+  for (std::size_t i = 0; i < offers_.size(); ++i)
+    datacenters.insert(datacenters.end(), r.partitions[i], offers_[i].datacenter);
+  const auto& w = work_of(static_cast<std::uint32_t>(datacenters.size()), {r.microbatches, r.rows});
+  datacenter_traffic all;
+  add_pipelines(all, datacenters,
+                {r.microbatches, w.activation_bytes, w.slowest.tied_bytes,
+                 job_.model.needs_norm.value_or(false)},
+                r.data_parallel);
+  return price_of(c_, all);
+}
+
 void selection_table::finish(selection_row& r, double pipeline_s) const {
   r.pipeline_s = pipeline_s;
   r.iteration_s = pipeline_s + r.allreduce_s + r.update_s;
@@ -325,6 +343,7 @@ selection_row selection_table::row(std::uint32_t stages, std::uint32_t cell, std
   // A tied embedding's gradient goes from the last stage to the first, and its sum back.
   const auto tied = static_cast<double>(w.slowest.tied_bytes);
   if (r.update_s > 0 && stages > 1) r.update_s += 2 * tied / reduce_bytes_s(r, tied);
+  r.traffic_per_iteration = traffic_price(r);
   finish(r, pipeline_lower_bound(shape_of_row(stages, cell, r)));
   return r;
 }

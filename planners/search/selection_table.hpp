@@ -78,6 +78,7 @@ class selection_table {
     // Only with a profile: step times of each stage; the longest update, without and with copying
     // gradients to the host.
     std::vector<step_costs> by_stage{};
+    std::vector<std::uint64_t> activation_bytes{};
     double update_s = 0, exchanged_s = 0;
   };
   const work& work_of(std::uint32_t stages, const batch_split& split) const;
@@ -95,6 +96,9 @@ class selection_table {
   }
   std::string_view schedule() const;
 
+  double traffic_price(const selection_row& r) const;
+
+  const cluster& c_;
   const job_spec& job_;
   double min_flops_s_, headroom_;
   std::vector<datacenter_offer> offers_;

@@ -24,6 +24,7 @@
 #include "messages/domain/work_kind.hpp"
 #include "planners/cluster/gpu_pools.hpp"
 #include "planners/cluster/queue_order.hpp"
+#include "planners/cost/run_cost.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/places.hpp"
 #include "planners/policy/placement.hpp"
@@ -149,7 +150,7 @@ class titan final : public queue_policy {
     const auto seconds = [&](const plan& p) {
       return static_cast<double>(job.iterations) * job.global_batch / p.samples_per_s;
     };
-    const auto price = [&](const plan& p) { return p.cost_per_hour * seconds(p) / 3600; };
+    const auto price = [&](const plan& p) { return cost_of_run(job, p); };
     if (auto within = drop_beyond_limits(job, plans, seconds, price); !within)
       return refuse(within.error());
     std::ranges::stable_sort(plans, std::greater{}, &plan::samples_per_s);

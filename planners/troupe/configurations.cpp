@@ -56,8 +56,10 @@ double weight_of(const cluster& c, const std::vector<double>& speeds, const allo
 
 double worth(const job_spec& job, const plan& how) {
   if (job.objective == "fastest") return how.samples_per_s;
-  if (job.objective == "cheapest")
-    return how.cost_per_hour > 0 ? how.samples_per_s / how.cost_per_hour : how.samples_per_s;
+  if (job.objective == "cheapest") {
+    const double cost = cost_of_run(job, how, 1);
+    return cost > 0 ? 1 / cost : how.samples_per_s;
+  }
   return how.samples_per_s / how.gpus();
 }
 
@@ -88,8 +90,8 @@ std::optional<plan> fastest_split(const cluster& c, const gpu_pool& pool, std::u
     how.gpu_types = {pool.gpu};
     how.tensor_in_node = true;
     const auto e = estimate_iteration(c, job, how, pack(pool, gpus));
+    set_figures(how, e);
     how.samples_per_s = speeds.rate_of(how, type, e.samples_per_s);
-    how.cost_per_hour = e.cost_per_hour;
     if (!best || how.samples_per_s > best->samples_per_s) best = std::move(how);
   }
   return best;

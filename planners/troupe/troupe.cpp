@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "messages/domain/device_kind.hpp"
 #include "messages/domain/work_kind.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/cost/plan_time.hpp"
@@ -63,7 +64,8 @@ job_spec with_fastest_rows(const cluster& c, const std::vector<gpu_pool>& pools,
   return job;
 }
 
-// Those within the job's limits of time and cost.
+// Those within the job's limits of time and cost. A budget is kept by the schedule, which may take
+// longer than the closed form says.
 std::vector<plan> configured_plans(const cluster& c, const job_spec& job, planning_budget& budget) {
   const auto pools = pools_of(c, idle_index{c});
   job_view j;
@@ -76,9 +78,13 @@ std::vector<plan> configured_plans(const cluster& c, const job_spec& job, planni
   j.plans = std::make_shared<const std::vector<plan>>(std::move(pipelined));
   std::vector<plan> plans;
   for (auto& o : configurations_of(c, pools, j)) {
-    const auto& p = o.how;
+    auto& p = o.how;
+    if (job.limits.budget && !p.stages.empty())
+      if (const auto e = evaluate(c, with_device(job, name_of(device_kind::sim)), p,
+                                  pack(pools[o.pool], o.gpus), fidelity::simulated))
+        set_figures(p, *e);
     const double s = job.global_batch / p.samples_per_s * static_cast<double>(job.iterations);
-    if (within_limits(job, s, p.cost_per_hour * s / 3600)) plans.push_back(std::move(o.how));
+    if (within_limits(job, s, cost_of_run(job, p))) plans.push_back(std::move(o.how));
   }
   const bool own = facts_of(job).brings_layout;
   std::ranges::stable_sort(plans, std::greater{},

@@ -76,6 +76,7 @@ void define_plan(py::module_& m) {
       .def_property_readonly("bytes_per_gpu", get(&plan::bytes_per_gpu))
       .def_property_readonly("samples_per_s", get(&plan::samples_per_s))
       .def_property_readonly("cost_per_hour", get(&plan::cost_per_hour))
+      .def_property_readonly("traffic_per_iteration", get(&plan::traffic_per_iteration))
       .def_property_readonly("gpu_types", get(&plan::gpu_types))
       .def_property_readonly("tensor_in_node", get(&plan::tensor_in_node))
       .def_property_readonly("microbatches", get(&plan::microbatches))

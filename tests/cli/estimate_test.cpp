@@ -118,12 +118,17 @@ TEST_CASE("estimate times groups of pipelines from a file, and shows each with i
                     groups = dir / "groups.json";
   std::ofstream{job} << "name: p\nmodel: gpt2-124m\nglobal_batch: 10\niterations: 1\n"
                      << "train: {data: none, schedule: megatron}\n";
-  std::ofstream{cluster}
-      << "name: two\ndatacenters:\n"
-      << "  - name: west\n    nodes: [{name: w, gpu: A100-40GB, gpus: 2, intra: pcie4, inter: "
-         "eth100}]\n"
-      << "  - name: north\n    nodes: [{name: n, gpu: A40, gpus: 4, intra: pcie4, inter: eth100}]\n"
-      << "wan: [{between: [west, north], rtt_ms: 20, node_gbps: 2, connection_gbps: 2}]\n";
+  const auto write_cluster = [&](const std::string& price) {
+    std::ofstream{cluster}
+        << "name: two\ndatacenters:\n"
+        << "  - name: west\n    nodes: [{name: w, gpu: A100-40GB, gpus: 2, intra: pcie4, inter: "
+           "eth100}]\n"
+        << "  - name: north\n    nodes: [{name: n, gpu: A40, gpus: 4, intra: pcie4, inter: "
+           "eth100}]\n"
+        << "wan: [{between: [west, north], rtt_ms: 20, node_gbps: 2, connection_gbps: 2" << price
+        << "}]\n";
+  };
+  write_cluster("");
   const auto stages = [](const std::string& gpu, const std::string& place) {
     const auto one = R"({"gpu": ")" + gpu + R"(", "pieces": 12, "datacenter": ")" + place + R"("})";
     return "[" + one + ", " + one + "]";
@@ -152,6 +157,22 @@ TEST_CASE("estimate times groups of pipelines from a file, and shows each with i
   const auto shown = troupe::test::troupe(arguments);
   CHECK(shown.out.find("2 pipelines, 1 micro-batch each") != std::string::npos);
   CHECK(shown.out.find("north") != std::string::npos);
+  // Sums cross once in each direction; they cost what the cluster file says.
+  CHECK(shown.out.find("between datacenters, which is not priced") != std::string::npos);
+  CHECK(d["traffic_is_priced"] == false);
+  CHECK(d["traffic_per_iteration"] == 0);
+  REQUIRE(d["traffic"].size() == 2);
+  CHECK(d["traffic"][0]["from"] == "west");
+  CHECK(d["traffic"][0]["bytes"] == d["traffic"][1]["bytes"]);
+  write_cluster(", price_per_gb: 0.5, price_per_gb_back: 0.25");
+  const auto priced = troupe::test::troupe(with_json).document();
+  CHECK(priced["traffic"] == d["traffic"]);
+  CHECK(priced["traffic_per_iteration"].get<double>() ==
+        Approx(0.75e-9 * d["traffic"][0]["bytes"].get<double>()));
+  CHECK(priced["cost_per_iteration"].get<double>() ==
+        Approx(d["cost_per_iteration"].get<double>() +
+               priced["traffic_per_iteration"].get<double>()));
+  CHECK(troupe::test::troupe({"check", cluster}).out.find("priced traffic") != std::string::npos);
   auto both = arguments;
   both.insert(both.end(), {"--stages", "A40:12"});
   CHECK(troupe::test::troupe(both).err.find("--groups") != std::string::npos);

@@ -23,6 +23,8 @@ TEST_CASE("whatif fills datacenters in order and names the best number of cells"
   CHECK(first["allreduce_s"] == 0);
   CHECK(first["throughput"].get<double>() == Approx(2 / 414.0));
   CHECK(first["cost_per_hour"].get<double>() > 0);
+  CHECK(first["traffic_per_iteration"] == 0);
+  CHECK(d["traffic_is_priced"] == false);
   // All GPUs, as the paper found; 425 slots is least progress first over five datacenters.
   CHECK(d["best"] == 25);
   CHECK(d["rows"][24]["iteration_s"] == 425);

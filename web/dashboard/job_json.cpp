@@ -52,9 +52,14 @@ void add_elastic(json& job, const std::optional<elastic_status>& e) {
 }  // namespace
 
 json plan_document(const plan& p) {
-  return {{"data_parallel", p.data_parallel},           {"tensor_parallel", p.tensor_parallel},
-          {"pipeline_parallel", p.pipeline_parallel},   {"gpus", p.gpus()},
-          {"bytes_per_gpu", bytes_of(p.bytes_per_gpu)}, {"samples_per_s", p.samples_per_s}};
+  return {{"data_parallel", p.data_parallel},
+          {"tensor_parallel", p.tensor_parallel},
+          {"pipeline_parallel", p.pipeline_parallel},
+          {"gpus", p.gpus()},
+          {"bytes_per_gpu", bytes_of(p.bytes_per_gpu)},
+          {"samples_per_s", p.samples_per_s},
+          {"cost_per_hour", p.cost_per_hour},
+          {"traffic_per_iteration", p.traffic_per_iteration.value_or(0)}};
 }
 
 // A requeued job may still have its last allocation.

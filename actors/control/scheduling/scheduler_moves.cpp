@@ -32,15 +32,29 @@ void scheduler_state::on(const move_request& w) {
   something_changed();
 }
 
+namespace {
+
+double price_of_move(const cluster& c, const planners::job_view& job,
+                     const planners::decision& to) {
+  return planners::price_of(
+      c, planners::traffic_of_move(c, *job.spec, {job.how, job.where}, {to.how, to.where}));
+}
+
+}  // namespace
+
 /// Not journaled: a repetition after a restart of the controller moves the job again, which is
 /// harmless.
 void scheduler_state::reply_to_move(const move_request& w, expected<planners::decision> made) {
   constexpr std::size_t kept = 64;
   move_reply result{w.move.request, made.has_value(), {}, {}, {}};
-  if (made)
+  if (made) {
     result.how = made->how, result.where = made->where;
-  else
+    const auto* moved = find_in(running_, w.move.job);
+    const double price = moved && moved->training ? price_of_move(cluster(), *moved, *made) : 0;
+    if (price > 0) result.traffic = price;
+  } else {
     result.why = made.error();
+  }
   move_replies_.push_back(result);
   if (move_replies_.size() > kept) move_replies_.pop_front();
   send_message(host_, w.from, result);

@@ -73,10 +73,16 @@ class move_verb final : public verb {
       // really resumed.
       if (!moved || (!over && now->iteration <= *resumed)) continue;
       const auto lost = std::max(reached, *resumed) - *resumed;
-      out.document(suspension(wish_.job, *resumed, still.s(), lost));
-      out.line("job {} moved after iteration {} in {:.2f} s and runs with {}{}", wish_.job,
+      auto document = suspension(wish_.job, *resumed, still.s(), lost);
+      document["checkpoint_traffic"] = reply.traffic.value_or(0);
+      out.document(document);
+      out.line("job {} moved after iteration {} in {:.2f} s and runs with {}{}{}", wish_.job,
                *resumed, still.s(), planners::split_text(reply.how),
-               lost > 0 ? fmt::format("; {} iterations lost", lost) : "");
+               lost > 0 ? fmt::format("; {} iterations lost", lost) : "",
+               reply.traffic ? fmt::format("; reading its checkpoint from another datacenter costs "
+                                           "{:.4g}",
+                                           *reply.traffic)
+                             : "");
       return exit_done;
     }
   }

@@ -5,6 +5,7 @@
 #include "cli/output/human.hpp"
 #include "cli/output/table.hpp"
 #include "cli/programs/described_program.hpp"
+#include "cli/reports/plan_document.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/groups.hpp"
 #include "formats/load/load.hpp"
@@ -218,7 +219,6 @@ class estimate_verb final : public verb {
            {"compute_s", e.compute_s},
            {"pipeline_s", e.pipeline_s},
            {"samples_per_s", e.samples_per_s},
-           {"cost_per_hour", e.cost_per_hour},
            {"data_parallel", how.data_parallel / context_parallel_of(job.pipeline)},
            {"context_parallel", context_parallel_of(job.pipeline)},
            {"microbatches", how.microbatches},
@@ -226,6 +226,7 @@ class estimate_verb final : public verb {
            {"stages", stages_of(c, job, a, groups.front(), 0)},
            {"guesses", guesses_of(c, job, a)},
            {"reason", a.why_not ? json(a.why_not->text) : json()}};
+    d.update(cost_document(c, e));
     if (!how.groups) return d;
     std::uint32_t first = 0;
     for (const auto& g : groups) {
@@ -256,6 +257,7 @@ class estimate_verb final : public verb {
     out.line("{} per iteration ({} by the closed form), {:.3g} samples/s, {:.2f} per hour.",
              duration_text(a.simulated.iteration_s), duration_text(a.closed.iteration_s),
              a.simulated.samples_per_s, a.simulated.cost_per_hour);
+    if (const auto text = traffic_text(c, a.simulated); !text.empty()) out.line("{}", text);
     for (const auto& guess : guesses_of(c, job, a)) out.line("Note: {}.", guess);
   }
 

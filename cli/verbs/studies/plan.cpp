@@ -144,8 +144,7 @@ answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
       a.chosen = static_cast<std::size_t>(at - a.plans.begin());
     if (!e) continue;
     // One plan, one speed: on these GPUs, rather than on the slowest that it could have had.
-    a.how.samples_per_s = a.estimate.samples_per_s;
-    a.how.cost_per_hour = a.estimate.cost_per_hour;
+    planners::set_figures(a.how, a.estimate);
     if (a.chosen) a.plans[*a.chosen] = a.how;
   }
   // On an empty cluster a job waits only for what the cluster does not have.
@@ -175,10 +174,12 @@ json decoder_document(const job_spec& job, const answer& a) {
 json estimate_document(const cluster& c, const job_spec& job, const answer& a) {
   if (facts_of(job).serves) return decoder_document(job, a);
   const auto& e = a.estimate;
-  return {{"from", origin_of(c, job, a)},     {"compute_s", e.compute_s},
-          {"tensor_s", e.tensor_s},           {"data_s", e.data_s},
-          {"pipeline_s", e.pipeline_s},       {"iteration_s", e.iteration_s},
-          {"samples_per_s", e.samples_per_s}, {"cost_per_hour", e.cost_per_hour}};
+  json d{{"from", origin_of(c, job, a)},    {"compute_s", e.compute_s},
+         {"tensor_s", e.tensor_s},          {"data_s", e.data_s},
+         {"pipeline_s", e.pipeline_s},      {"iteration_s", e.iteration_s},
+         {"samples_per_s", e.samples_per_s}};
+  d.update(cost_document(c, e));
+  return d;
 }
 
 json document(const cluster& c, const job_spec& job, const std::string& policy, const answer& a) {
@@ -438,6 +439,7 @@ class plan_verb final : public verb {
     out.line("{} on {}: {} per iteration, {:.3g} samples/s, {:.2f} per hour.",
              a.why ? "Would be started" : "Runs", nodes, duration_text(a.estimate.iteration_s),
              a.estimate.samples_per_s, a.estimate.cost_per_hour);
+    if (const auto traffic = traffic_text(c, a.estimate); !traffic.empty()) out.line("{}", traffic);
     if (const auto without = planners::left_out(c, job); !without.empty())
       out.line("Not on all GPUs{}.", without);
     if (const auto from = origin_of(c, job, a); from != "the cost model")

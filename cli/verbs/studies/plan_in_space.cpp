@@ -54,11 +54,9 @@ void simulate(const cluster& c, space_answer& a) {
     const auto job = times->job_of(v.plan);
     auto e = planners::evaluate(c, job, placed->how, placed->where, planners::fidelity::simulated);
     if (!e) continue;
-    placed->how.samples_per_s = e->samples_per_s;
-    placed->how.cost_per_hour = e->cost_per_hour;
+    planners::set_figures(placed->how, *e);
     order.emplace_back(
-        planners::score_of(times->problem(),
-                           {e->iteration_s, e->iteration_s * e->cost_per_hour / 3600},
+        planners::score_of(times->problem(), {e->iteration_s, planners::cost_of_iteration(*e)},
                            placed->how.gpus()),
         all.size());
     all.emplace_back(std::move(*placed), std::move(*e));
@@ -134,7 +132,7 @@ json document(const space_request& r, const space_answer& a) {
             {"closed_form_s", a.found.plans.front().found.value.seconds},
             {"samples_per_s", e.samples_per_s},
             {"cost_per_hour", e.cost_per_hour},
-            {"cost_per_iteration", e.iteration_s * e.cost_per_hour / 3600}}},
+            {"cost_per_iteration", planners::cost_of_iteration(e)}}},
           {"search",
            {{"cuts", a.found.cuts},
             {"valued", a.found.valued},

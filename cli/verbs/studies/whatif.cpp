@@ -57,7 +57,9 @@ json row_document(const cluster& c, const selection& s, const selection_row& r) 
           {"allreduce_s", r.allreduce_s},
           {"throughput", r.throughput},
           {"samples_per_s", r.samples_per_s},
-          {"cost_per_hour", r.cost_per_hour}};
+          {"cost_per_hour", r.cost_per_hour},
+          {"traffic_per_iteration", r.traffic_per_iteration},
+          {"cost_per_iteration", planners::cost_of_iteration(r)}};
 }
 
 // The same search with the datacenters filled in another order: which one is first decides how many
@@ -78,6 +80,7 @@ json order_document(const cluster& c, const planners::order_outcome& o) {
           {"throughput", o.row.throughput},
           {"samples_per_s", o.row.samples_per_s},
           {"cost_per_hour", o.row.cost_per_hour},
+          {"traffic_per_iteration", o.row.traffic_per_iteration},
           {"cost_per_batch", o.cost_per_batch},
           {"wan_rtt_ms", o.wan_rtt_ms}};
 }
@@ -97,6 +100,7 @@ json document(const cluster& c, const job_spec& job, const whatif_answer& a) {
           {"rows_left_out", a.table.rows.size() - rows.size()},
           {"best", a.table.chosen()->cells},
           {"simulated", a.table.simulated},
+          {"traffic_is_priced", prices_traffic(c)},
           {"orders", orders},
           {"seconds", a.seconds}};
 }
@@ -115,7 +119,8 @@ std::string table_text(const cluster& c, const selection& s, bool slots) {
   if (slots)
     heads.insert(heads.end(), {"iteration slots", "all-reduce slots", "throughput/slot"});
   else
-    heads.insert(heads.end(), {"iteration", "all-reduce", "throughput/s", "cost/h"});
+    heads.insert(heads.end(),
+                 {"iteration", "all-reduce", "throughput/s", "cost/h", "cost/iteration"});
   table t{heads};
   // A long table is cut to the rows around the best.
   // The neighbours of the best show whether more or fewer cells would cost much.
@@ -140,7 +145,10 @@ std::string table_text(const cluster& c, const selection& s, bool slots) {
                                    time(r.iteration_s),
                                    time(r.allreduce_s),
                                    known(r.throughput)};
-    if (!slots) cells.push_back(fmt::format("{:.2f}", r.cost_per_hour));
+    if (!slots) {
+      cells.push_back(fmt::format("{:.2f}", r.cost_per_hour));
+      cells.push_back(fmt::format("{:.3g}", planners::cost_of_iteration(r)));
+    }
     t.row(std::move(cells));
   }
   return t.text(terminal_columns());
@@ -276,6 +284,11 @@ class whatif_verb final : public verb {
     else
       out.line("{}, {} per iteration, {:.2f} per hour.", what, duration_text(best.iteration_s),
                best.cost_per_hour);
+    if (!slots && best.crosses() && !prices_traffic(c))
+      out.line("Its traffic between datacenters is not priced.");
+    else if (!slots && best.crosses())
+      out.line("Its traffic between datacenters costs {:.4g} per iteration.",
+               best.traffic_per_iteration);
     out.line("{} in {}.", s.simulated ? "Simulated" : "Estimated", duration_text(a.seconds));
   }
 

@@ -438,7 +438,7 @@ space_value cost_model_times::value(const space_plan& plan) const {
   const auto p = placed(plan);
   if (!p || !(p->how.samples_per_s > 0)) return {};
   const double seconds = job_.global_batch / p->how.samples_per_s;
-  return {seconds, seconds * p->how.cost_per_hour / 3600};
+  return {seconds, cost_of_run(job_, p->how, 1)};
 }
 
 }  // namespace troupe::planners

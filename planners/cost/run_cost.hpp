@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
+#include "messages/domain/plan.hpp"
+#include "planners/cost/timed_plan.hpp"
+
+// What a run costs: its GPUs while it runs, and the tensors that it sends between datacenters, in
+// bytes as gateways count them (docs/planners/cost_model.md, "What a run costs").
+
+namespace troupe::planners {
+
+struct iteration_estimate;
+
+/// Of an iteration: bytes by the sending and the receiving datacenter, without pairs that exchange
+/// nothing.
+using datacenter_traffic = std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t>;
+
+/// What a pipeline's stages send each other in an iteration.
+struct pipeline_tensors {
+  std::uint64_t microbatches = 0;
+  std::span<const std::uint64_t> activation_bytes;  // by stage, to the next one
+  std::uint64_t tied_bytes = 0;                     // of an embedding that two stages have
+  bool norms = false;                               // updates need the norm of all gradients
+  std::uint32_t parts = 1;                          // of the model in each stage
+};
+
+/// Adds the tensors of pipelines whose stages are in these datacenters.
+void add_pipelines(datacenter_traffic& to, std::span<const std::uint32_t> datacenters,
+                   const pipeline_tensors& of, std::uint64_t pipelines = 1);
+
+/// Of a plan with stages: activations and their gradients, tied embeddings and norms of each
+/// pipeline, and the running sums of peers in several datacenters. Empty for slot jobs.
+datacenter_traffic traffic_of(const job_spec& job, const timed_plan& timed);
+
+/// The price of that traffic; 0 where the links have none.
+double price_of(const cluster& c, const datacenter_traffic& traffic);
+
+/// The one formula for the cost of a run. `cost_per_hour`: of its GPUs; `traffic`: the price of an
+/// iteration's.
+inline double cost_of_run(double iterations, double iteration_s, double cost_per_hour,
+                          double traffic) {
+  return iterations * iteration_s * cost_per_hour / 3600 + iterations * traffic;
+}
+/// Of all iterations of a job, or of so many, as the plan's figures say.
+double cost_of_run(const job_spec& job, const plan& how);
+double cost_of_run(const job_spec& job, const plan& how, double iterations);
+/// The same of one iteration.
+double cost_of_iteration(const iteration_estimate& e);
+
+/// The figures of a plan on its GPUs; a plan without traffic to pay for says none.
+void set_figures(plan& how, const iteration_estimate& e);
+inline void set_traffic(plan& how, double price) {
+  how.traffic_per_iteration = price > 0 ? std::optional{price} : std::nullopt;
+}
+
+}  // namespace troupe::planners
