@@ -108,7 +108,7 @@ expected<training_report> report_of(actors::virtual_cluster& v, job_id job, trai
   return report;
 }
 
-/// What the gateways have counted, once they have reported it.
+/// Bytes that the gateways have counted, once they have reported it.
 std::vector<gateway_traffic> traffic_of(actors::virtual_cluster& v, const cluster& on) {
   std::vector<gateway_traffic> all;
   v.world().run_until(v.world().now_s() + 3 * on.settings.heartbeat_s);

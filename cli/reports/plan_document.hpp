@@ -12,7 +12,7 @@ namespace troupe::cli {
 
 /// A plan, as `troupe plan --json` shows it.
 json plan_document(const cluster& c, const job_spec& job, const plan& p);
-/// What an iteration costs: keys `cost_per_hour` (of the GPUs), `traffic_per_iteration` (its
+/// The cost of an iteration: keys `cost_per_hour` (of the GPUs), `traffic_per_iteration` (its
 /// price), `cost_per_iteration` (both), `traffic` (bytes by datacenters) and `traffic_is_priced`.
 json cost_document(const cluster& c, const planners::iteration_estimate& e);
 /// The traffic between datacenters as a sentence; empty: there is none.

@@ -125,7 +125,7 @@ struct front {
   TROUPE_FIELDS(front, name, datacenter, http, removed);
 };
 
-/// Of 10^9 bytes of traffic, in cluster files and from the network.
+/// The largest for 10^9 bytes of traffic, in cluster files and from the network.
 inline constexpr double max_price_per_gb = 1e6;
 
 /// The WAN between two datacenters, the same in both directions but for its prices.
@@ -139,7 +139,7 @@ struct wan_link {
   bool emulate = false;        // in real runs, too: the gateways delay tensors accordingly
   std::optional<std::vector<link_rate>> rates{};       // of a pair, by size, not node_gbps
   std::optional<std::vector<link_rate>> flow_rates{};  // what one GPU's flow gets at most
-  /// Of 10^9 bytes of tensors from a to b; none: 0.
+  /// For 10^9 bytes of tensors from a to b; none: 0.
   std::optional<double> price_per_gb{};
   std::optional<double> price_per_gb_back{};  // from b to a; none: as from a to b
   static constexpr std::size_t required = 7;

@@ -191,7 +191,7 @@ replica replica_of(const job_spec& job, const plan& how, const model_shape& shap
   return r;
 }
 
-/// What rings over all nodes, in the allocation's order, send between datacenters.
+/// Bytes that rings over all nodes, in the allocation's order, send between datacenters.
 datacenter_traffic traffic_of_rings(const cluster& c, const allocation& where, double bytes) {
   datacenter_traffic all;
   for (std::size_t i = 0; i < where.size(); ++i) {

@@ -14,20 +14,6 @@
 
 namespace troupe::planners {
 
-/// The time of an iteration, by component. For pipelines, compute_s has the slowest stage's steps
-/// with their all-reduces.
-struct iteration_estimate {
-  double compute_s = 0;    // forward, backward, update
-  double tensor_s = 0;     // tensor-parallel all-reduces of a program
-  double data_s = 0;       // the part of a program's gradient all-reduce that is not hidden
-  double pipeline_s = 0;   // everything else of a pipeline: waits, transfers, updates
-  double iteration_s = 0;  // the sum
-  double samples_per_s = 0;
-  double cost_per_hour = 0;  // of the GPUs it uses
-  datacenter_traffic traffic{};
-  double traffic_per_iteration = 0;  // its price
-};
-
 /// For a plan without stages, which has pipeline_parallel 1. Mixed types run at the speed of the
 /// slowest.
 iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, const plan& how,

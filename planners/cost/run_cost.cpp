@@ -5,7 +5,6 @@
 
 #include "messages/base/folds.hpp"
 #include "messages/domain/work_kind.hpp"
-#include "planners/cost/program_time.hpp"
 
 namespace troupe::planners {
 

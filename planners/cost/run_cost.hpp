@@ -11,18 +11,30 @@
 #include "messages/domain/plan.hpp"
 #include "planners/cost/timed_plan.hpp"
 
-// What a run costs: its GPUs while it runs, and the tensors that it sends between datacenters, in
+// The cost of a run: its GPUs while it runs, and the tensors that it sends between datacenters, in
 // bytes as gateways count them (docs/planners/cost_model.md, "What a run costs").
 
 namespace troupe::planners {
 
-struct iteration_estimate;
-
-/// Of an iteration: bytes by the sending and the receiving datacenter, without pairs that exchange
+/// An iteration's bytes by the sending and the receiving datacenter, without pairs that exchange
 /// nothing.
 using datacenter_traffic = std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t>;
 
-/// What a pipeline's stages send each other in an iteration.
+/// The time of an iteration, by component. For pipelines, compute_s has the slowest stage's steps
+/// with their all-reduces.
+struct iteration_estimate {
+  double compute_s = 0;    // forward, backward, update
+  double tensor_s = 0;     // tensor-parallel all-reduces of a program
+  double data_s = 0;       // the part of a program's gradient all-reduce that is not hidden
+  double pipeline_s = 0;   // everything else of a pipeline: waits, transfers, updates
+  double iteration_s = 0;  // the sum
+  double samples_per_s = 0;
+  double cost_per_hour = 0;  // of the GPUs it uses
+  datacenter_traffic traffic{};
+  double traffic_per_iteration = 0;  // its price
+};
+
+/// Tensors that a pipeline's stages send each other in an iteration.
 struct pipeline_tensors {
   std::uint64_t microbatches = 0;
   std::span<const std::uint64_t> activation_bytes;  // by stage, to the next one
@@ -35,7 +47,7 @@ struct pipeline_tensors {
 void add_pipelines(datacenter_traffic& to, std::span<const std::uint32_t> datacenters,
                    const pipeline_tensors& of, std::uint64_t pipelines = 1);
 
-/// Of a plan with stages: activations and their gradients, tied embeddings and norms of each
+/// A plan with stages sends activations and their gradients, tied embeddings and norms of each
 /// pipeline, and the running sums of peers in several datacenters. Empty for slot jobs.
 datacenter_traffic traffic_of(const job_spec& job, const timed_plan& timed);
 
@@ -48,7 +60,7 @@ inline double cost_of_run(double iterations, double iteration_s, double cost_per
                           double traffic) {
   return iterations * iteration_s * cost_per_hour / 3600 + iterations * traffic;
 }
-/// Of all iterations of a job, or of so many, as the plan's figures say.
+/// For all iterations of a job, or of so many, as the plan's figures say.
 double cost_of_run(const job_spec& job, const plan& how);
 double cost_of_run(const job_spec& job, const plan& how, double iterations);
 /// The same of one iteration.

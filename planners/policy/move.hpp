@@ -31,8 +31,9 @@ struct move_wish {
 expected<placed_plan> plan_move(const cluster& c, const idle_index& idle, const job_view& job,
                                 const move_wish& wish);
 
-/// What the stages of a moved training read of its checkpoint from other datacenters: each stage
-/// reads its part of the model, which the first pipeline's stages have written where they were.
+/// Bytes that the stages of a moved training read of its checkpoint from other datacenters: each
+/// stage reads its part of the model, which the first pipeline's stages have written where they
+/// were.
 datacenter_traffic traffic_of_move(const cluster& c, const job_spec& job, const placed_plan& from,
                                    const placed_plan& to);
 

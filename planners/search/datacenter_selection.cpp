@@ -117,7 +117,7 @@ struct placement {
 bool better(const placement& a, const placement& b, const std::string& objective, double fastest) {
   // Times within this fraction of the fastest count as equal.
   constexpr double nearly = 0.98;
-  // Of a sample: iterations of slot jobs have as many as there are pipelines.
+  // For a sample: iterations of slot jobs have as many as there are pipelines.
   const auto cost = [](const placement& x) { return hourly_cost(x.row) / x.row.samples_per_s; };
   if (objective == "cheapest" && cost(a) != cost(b)) return cost(a) < cost(b);
   if (objective == "efficient") {

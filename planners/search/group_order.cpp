@@ -12,7 +12,7 @@ namespace troupe::planners {
 
 namespace {
 
-/// What a boundary between two groups costs, first by price.
+/// The cost of a boundary between two groups, first by price.
 using boundary_cost = std::pair<double, double>;  // price, s
 boundary_cost operator+(const boundary_cost& a, const boundary_cost& b) {
   return {a.first + b.first, a.second + b.second};
@@ -70,9 +70,9 @@ chain nearest_from(std::size_t first, const std::vector<std::vector<boundary_cos
 chain best_chain(const std::vector<std::vector<boundary_cost>>& costs) {
   constexpr std::size_t max_permuted = 6;
   auto order = indices(costs.size()), best = order;
-  auto least = cost_of(best, costs);
+  auto min = cost_of(best, costs);
   const auto consider = [&](const chain& x) {
-    if (const auto cost = cost_of(x, costs); is_less(cost, least)) least = cost, best = x;
+    if (const auto cost = cost_of(x, costs); is_less(cost, min)) min = cost, best = x;
   };
   if (costs.size() <= max_permuted) {
     while (std::next_permutation(order.begin(), order.end())) consider(order);

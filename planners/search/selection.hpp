@@ -46,7 +46,7 @@ struct selection_row {
   }
 };
 
-/// Of its GPUs and its traffic, while it runs.
+/// The price of its GPUs and its traffic, while it runs.
 inline double hourly_cost(const selection_row& r) {
   return r.cost_per_hour + 3600 / r.iteration_s * r.traffic_per_iteration;
 }

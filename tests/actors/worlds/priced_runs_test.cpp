@@ -9,7 +9,7 @@
 #include "planners/policy/wrapped_policy.hpp"
 #include "studies/training_simulation.hpp"
 
-// What traffic between datacenters costs: planned, and as gateways count it in virtual time.
+// The price of traffic between datacenters: planned, and as gateways count it in virtual time.
 
 using namespace troupe;
 using namespace troupe::studies;

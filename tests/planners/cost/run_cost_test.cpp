@@ -10,7 +10,7 @@
 #include "planners/policy/move.hpp"
 #include "planners/sample.hpp"
 
-// What a run costs: GPUs and traffic between datacenters.
+// The cost of a run: GPUs and traffic between datacenters.
 
 using namespace troupe;
 using namespace troupe::planners;
@@ -170,11 +170,11 @@ TEST_CASE("a budget makes way for a cheaper placement, or refuses with what the 
     CHECK_THAT(plans.error().text, Catch::Contains("budget"));
     return {};
   };
-  const auto most = cost_with(1e9);
-  REQUIRE(most);
-  const auto less = cost_with(0.95 * *most);
+  const auto max = cost_with(1e9);
+  REQUIRE(max);
+  const auto less = cost_with(0.95 * *max);
   REQUIRE(less);
-  CHECK(*less <= 0.95 * *most);
+  CHECK(*less <= 0.95 * *max);
   CHECK_FALSE(cost_with(1e-9));
 }
 

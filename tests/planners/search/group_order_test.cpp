@@ -79,13 +79,13 @@ TEST_CASE("groups are in the order in which their sums cost least, as all orders
     do all.push_back(sums_of(x.c, x.groups, x.bytes, order));
     while (std::next_permutation(order.begin(), order.end()));
     const double price = std::ranges::min(all).first;
-    double least_s = never;
+    double min_s = never;
     for (const auto& [p, s] : all)
-      if (p <= price * (1 + 1e-12)) least_s = std::min(least_s, s);
+      if (p <= price * (1 + 1e-12)) min_s = std::min(min_s, s);
     const auto cost = sums_of(x.c, x.groups, x.bytes, found);
     INFO("case " << i);
     CHECK(cost.first == Approx(price).epsilon(1e-12));
-    CHECK(cost.second == Approx(least_s).epsilon(1e-12));
+    CHECK(cost.second == Approx(min_s).epsilon(1e-12));
   }
   CHECK(changed > 100);
 }
