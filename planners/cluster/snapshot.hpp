@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -32,12 +31,6 @@ struct reported_progress {
   double at_s = 0;
   double iteration_s = 0;  // measured; greater than 0
 };
-
-/// A number that no other view of this process has.
-inline std::uint64_t new_view_number() {
-  static constinit std::atomic<std::uint64_t> last{0};
-  return ++last;
-}
 
 /// A job as a policy sees it: plain values. `how` and `where` of a waiting job are empty.
 struct job_view {

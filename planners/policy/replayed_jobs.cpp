@@ -217,7 +217,7 @@ class replayed_policy final : public wrapped_policy {
     const auto at = times_->find(j.spec->name);
     if (at == times_->end()) return seen;
     const auto& p = program_of(c, j, at->second);
-    seen.number = new_view_number();
+    seen.number = 0;
     seen.spec = p.spec;
     if (has_plans(j)) seen.plans = p.plans;
     return seen;

@@ -164,7 +164,7 @@ double fastest(const std::vector<configuration>& options, const job_view& j) {
 void set_options(configuration_table& table, std::vector<configuration> options) {
   table.figures.clear();
   table.pools.clear();
-  table.least_weight =
+  table.min_weight =
       options.empty() ? 0 : std::ranges::min(options, {}, &configuration::weight).weight;
   for (const auto& o : options) {
     table.figures.push_back({o.how.samples_per_s, o.weight, o.pool, o.gpus, o.guess});

@@ -67,7 +67,7 @@ struct configuration_table {
   /// Samples/s of all GPUs together, if each pool runs copies of the job with its most efficient
   /// option.
   double cluster_samples_per_s = 0;
-  double least_weight = 0;  // of the options
+  double min_weight = 0;  // of the options
 };
 
 /// Sets the options, pool by pool, and what is derived from each.

@@ -70,8 +70,8 @@ struct contender {
   }
 };
 
-/// What follows from the view of a job with these configurations. The rest is as at the submission
-/// of a job without work.
+/// A contender as the view of a job, with these configurations, says. The rest is as at the
+/// submission of a job without work.
 contender contender_of(const cluster& c, const job_view& j, const configuration_table& table,
                        const troupe_options& o);
 

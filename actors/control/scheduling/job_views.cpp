@@ -1,5 +1,7 @@
 #include "actors/control/scheduling/job_views.hpp"
 
+#include <atomic>
+
 #include <fmt/format.h>
 
 #include "actors/control/ledger/elastic_attempts.hpp"
@@ -30,12 +32,17 @@ bool has_successor(const ledger& book, const lease_record& l) {
 
 }  // namespace
 
+std::uint64_t new_view_number() {
+  static constinit std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
+
 planners::job_view view_of(const cluster& c, const job_record& j, const ledger& book,
                            const std::map<job_id, plans_reply>& plans,
                            const std::map<job_id, progress_report>& progress) {
   planners::job_view v;
   v.id = j.id;
-  v.number = planners::new_view_number();
+  v.number = new_view_number();
   v.spec = j.spec;
   v.submitted_s = j.submitted_s;
   if (const auto* known = find_in(plans, j.id)) {

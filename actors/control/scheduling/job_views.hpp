@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -13,6 +14,9 @@ namespace troupe::actors {
 /// The speed that a job's trainer or program reports; none: of an earlier lease, or unknown.
 std::optional<planners::reported_progress> reported_progress_of(const job_record& j,
                                                                 const progress_report& p);
+
+/// A number of a view (planners::job_view) that no other view of this process has.
+std::uint64_t new_view_number();
 
 /// The policy's view of a job. It is made when the job changes, and not when the policy is called:
 /// calls are more frequent.

@@ -145,7 +145,7 @@ void scheduler_state::on(const progress_report& p) {
   const auto* j = book().job(p.job);
   if (!j || !view) return;
   view->reported = reported_progress_of(*j, known);
-  view->number = planners::new_view_number();
+  view->number = new_view_number();
   if (!j->elastic || known.lease != j->lease) return;
   // Policies keep what they computed for a list of plans, so small differences make no new one.
   const auto now = record_by_now(book(), *j, &known);
@@ -201,7 +201,7 @@ void scheduler_state::update_views(const job_record& j) {
     auto& v = moving_.emplace(j.id, view_of(cluster(), j, book(), plans_, progress_)).first->second;
     v.how = next->how;
     v.where = next->where;
-    v.number = planners::new_view_number();
+    v.number = new_view_number();
   }
   note_kind(j.id);
   if (j.state == job_state::stopping && !j.in)
