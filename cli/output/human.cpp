@@ -84,7 +84,8 @@ std::string grouped(std::uint64_t n) {
 }
 
 std::string counted(std::uint64_t n, std::string_view noun) {
-  return fmt::format("{} {}{}", grouped(n), noun, n == 1 ? "" : "s");
+  const auto* ending = noun.ends_with("ch") ? "es" : "s";
+  return fmt::format("{} {}{}", grouped(n), noun, n == 1 ? "" : ending);
 }
 
 std::string duration_or(const std::optional<double>& s, std::string_view unknown) {

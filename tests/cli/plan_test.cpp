@@ -321,8 +321,9 @@ datacenters:
 )");
   const auto job =
       dir.write("job.yaml", "name: j\nmodel: gpt2-350m\nglobal_batch: 64\niterations: 10\n");
-  const std::vector<std::string> asked{"plan",        job,       "--cluster", cluster,
-                                       "--objective", "fastest", "--json",    "--space"};
+  const std::vector<std::string> asked{"plan",        job,       "--cluster",    cluster,
+                                       "--objective", "fastest", "--time-limit", "0.1",
+                                       "--json",      "--space"};
   const auto in = [&](const std::string& space) {
     auto words = asked;
     words.push_back(space);
@@ -377,8 +378,9 @@ wan:
   const auto job =
       dir.write("job.yaml", "name: j\nmodel: gpt2-350m\nglobal_batch: 960\niterations: 10\n");
   for (const auto* space : {"alike", "full"}) {
-    const auto r = troupe::test::troupe(
-        {"plan", job, "--cluster", cluster, "--objective", "fastest", "--space", space, "--json"});
+    const auto r =
+        troupe::test::troupe({"plan", job, "--cluster", cluster, "--objective", "fastest",
+                              "--time-limit", "0.1", "--space", space, "--json"});
     INFO(r.out << r.err);
     REQUIRE(r.status == 0);
     const auto d = r.document();
@@ -401,8 +403,8 @@ wan:
     }
     CHECK(samples * d["plan"]["rows_per_microbatch"].get<std::uint32_t>() == 960);
   }
-  const auto shown = troupe::test::troupe(
-      {"plan", job, "--cluster", cluster, "--objective", "fastest", "--space", "alike"});
+  const auto shown = troupe::test::troupe({"plan", job, "--cluster", cluster, "--objective",
+                                           "fastest", "--time-limit", "0.1", "--space", "alike"});
   CHECK(shown.out.find(" pipelines in ") != std::string::npos);
   CHECK(shown.out.find(" micro-batches each: A100-40GB x ") != std::string::npos);
 }

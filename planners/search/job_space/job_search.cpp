@@ -53,19 +53,4 @@ double job_search::bound(double best, planning_budget& budget) const {
   return bound;
 }
 
-expected<std::vector<placed_plan>> searched_pipelines(const cluster& c, const idle_index& idle,
-                                                      const job_spec& job, std::size_t wanted,
-                                                      planning_budget& budget) {
-  const auto search =
-      job_search::of(c, idle, job, job_places{c, job, true}, space_named("full").value());
-  if (!search) return refuse(search.error());
-  std::vector<placed_plan> plans;
-  for (const auto& p : search->search(wanted, budget).plans)
-    if (auto placed = p.times->placed(p.found.plan)) plans.push_back(std::move(*placed));
-  if (plans.empty())
-    return refuse(reason::kind::infeasible, "no pipelines of '{}' fit, within the job's limits",
-                  job.model.name);
-  return plans;
-}
-
 }  // namespace troupe::planners

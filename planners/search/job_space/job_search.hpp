@@ -46,9 +46,4 @@ class job_search {
   std::vector<std::unique_ptr<room>> rooms_;
 };
 
-/// The best plans of a job in the space `full`, on the idle GPUs that it may use.
-expected<std::vector<placed_plan>> searched_pipelines(const cluster& c, const idle_index& idle,
-                                                      const job_spec& job, std::size_t wanted,
-                                                      planning_budget& budget);
-
 }  // namespace troupe::planners

@@ -35,16 +35,27 @@ class bound_search {
   void use_shares(bool own) {
     rows_.clear();
     for (std::size_t r = 0; r < problem_.rows.size(); ++r)
-      rows_.emplace_back(floors_, paths_, room_, r, budget_, own);
+      rows_.emplace_back(floors_, paths_, room_, r, attempt_, own);
   }
 
   double with_shares(double best, double low) {
     if (problem_.goal == space_goal::fastest) return bisect(low, best, &bound_search::none_as_fast);
     // From where on there may be plans at all: roughly.
     fastest_s_ = 1e-6;
-    while (fastest_s_ < 1e9 && !budget_.exhausted() && none_as_fast(2 * fastest_s_))
+    while (fastest_s_ < 1e9 && !budget_.exhausted() &&
+           attempt(2 * fastest_s_, &bound_search::none_as_fast))
       fastest_s_ *= 2;
     return bisect(low, best, &bound_search::none_as_cheap);
+  }
+
+  /// Part of the budget for each attempt, so that one that leads nowhere leaves some for others.
+  bool attempt(double value, bool (bound_search::*refuted)(double)) {
+    constexpr std::uint64_t attempts = 5;
+    const auto units = budget_.left() / attempts + 1;
+    attempt_ = planning_budget{units};
+    const bool shown = (this->*refuted)(value);
+    budget_.spend(units - attempt_.left());
+    return shown;
   }
 
   bool none_as_fast(double seconds) {
@@ -80,7 +91,7 @@ class bound_search {
     if (!(best < unbounded)) {
       // No plan is known: as large as it can be shown to be.
       best = 1e-3;
-      while (best < 1e9 && !budget_.exhausted() && (this->*refuted)(best)) low = best, best *= 2;
+      while (best < 1e9 && !budget_.exhausted() && attempt(best, refuted)) low = best, best *= 2;
     }
     for (const auto& parts : {smallest_box{0.04, 2}, {0.01, 1.25}, {0.004, 1.1}}) {
       parts_ = parts;
@@ -88,7 +99,7 @@ class bound_search {
       for (int i = 0; i < 8 && !budget_.exhausted() && high - low > 0.004 * best; ++i) {
         // Bounds are mostly near the best plan: there first.
         const double middle = i == 0 && low < 0.75 * high ? 0.75 * high : (low + high) / 2;
-        ((this->*refuted)(middle) ? low : high) = middle;
+        (attempt(middle, refuted) ? low : high) = middle;
       }
     }
     return low;
@@ -103,7 +114,7 @@ class bound_search {
   space_room room_;
   floor_table floors_;
   line_paths paths_;
-  planning_budget& budget_;
+  planning_budget &budget_, attempt_;
   std::vector<box_refuter> rows_;
   smallest_box parts_;
   double fastest_s_ = 0;
