@@ -75,11 +75,11 @@ grouped_case random_training(random_source& r) {
 }
 
 /// Runs of trainings whose budgets are near what they cost without one; true figures of each count.
-struct outcome {
+struct priced_outcome {
   int refused = 0, finished = 0, crossing = 0, over = 0, dearer_without = 0;
 };
 
-void run_with_budget(random_source& r, outcome& all) {
+void run_with_budget(random_source& r, priced_outcome& all) {
   auto x = random_training(r);
   const auto run = [&](const job_spec& job, const watched_starts*& starts) {
     training_simulation_options o;
@@ -160,7 +160,7 @@ TEST_CASE("the traffic of a plan is what gateways count in virtual time, to the 
 
 TEST_CASE("trainings with a budget cost no more than that, with their traffic") {
   random_source r{61};
-  outcome all;
+  priced_outcome all;
   for (int i = 0; i < 100; ++i) {
     INFO("case " << i);
     run_with_budget(r, all);
@@ -175,7 +175,7 @@ TEST_CASE("trainings with a budget cost no more than that, with their traffic") 
 
 TEST_CASE("a thousand trainings with a budget cost no more than that", "[.][priced]") {
   random_source r{62};
-  outcome all;
+  priced_outcome all;
   for (int i = 0; i < 1000; ++i) run_with_budget(r, all);
   WARN(all.refused << " refused, " << all.finished << " finished, " << all.crossing
                    << " of them over the WAN, " << all.dearer_without
