@@ -206,7 +206,7 @@ const std::vector<bad_file>& bad_files() {
        ":14: wan[0].rates[1]: found 8 bytes after 8"},
       {"traffic that earns money", sort::cluster,
        cluster_with("connection_gbps: 0.293", "connection_gbps: 0.293, price_per_gb: -0.01"),
-       ":14: wan[0].price_per_gb: found -0.01, expected "},
+       ":14: wan[0].price_per_gb: found '-0.01', expected "},
       {"a price of traffic in words", sort::cluster,
        cluster_with("connection_gbps: 0.293", "connection_gbps: 0.293, price_per_gb_back: free"),
        ":14: wan[0].price_per_gb_back: found 'free', expected "},

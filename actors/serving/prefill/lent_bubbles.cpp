@@ -67,7 +67,7 @@ void lent_bubbles::update(const bubble_offer& o, double now_s) {
     if (!number) continue;
     auto& d = devices_[*number];
     // Signals are of the first step's begin, which the new timetable may have moved.
-    TROUPE_INVARIANT(!s.busy.empty() && !d.busy.empty(),
+    TROUPE_INVARIANT(!s.busy.empty() && (!d.origin_s || !d.busy.empty()),
                      "an offer that was accepted shows when each stage is busy");
     if (d.origin_s) *d.origin_s += d.busy.front().begin - s.busy.front().begin_s;
     d.busy = planners::repeated_busy_times(o, s);
