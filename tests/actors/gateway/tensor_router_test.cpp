@@ -202,14 +202,14 @@ TEST_CASE("simulated tensors are counted by datacenter where that has a price, r
   r.send(a0, b0, 1, 1000, true);
   const auto& traffic = r.router.traffic();
   REQUIRE(traffic.sent_to);
-  CHECK(*traffic.sent_to == std::vector<std::uint64_t>{0, 1000});
+  CHECK(*traffic.sent_to == std::vector<std::uint64_t>{0, 1000, 0});
   CHECK_FALSE(traffic.resent_to);
   auto again = routed::tensor_of(2, 300);
   again.resent = true;
   r.frame_of(a0, b0, again, 0);
-  CHECK(*traffic.sent_to == std::vector<std::uint64_t>{0, 1300});
+  CHECK(*traffic.sent_to == std::vector<std::uint64_t>{0, 1300, 0});
   REQUIRE(traffic.resent_to);
-  CHECK(*traffic.resent_to == std::vector<std::uint64_t>{0, 300});
+  CHECK(*traffic.resent_to == std::vector<std::uint64_t>{0, 300, 0});
   CHECK(traffic.wan_sent_bytes == 1300);
 }
 
