@@ -60,7 +60,7 @@ inline double cost_of_run(double iterations, double iteration_s, double cost_per
                           double traffic) {
   return iterations * iteration_s * cost_per_hour / 3600 + iterations * traffic;
 }
-/// For all iterations of a job, or of so many, as the plan's figures say.
+/// For all iterations of a job, or for that number of them, by the plan's figures.
 double cost_of_run(const job_spec& job, const plan& how);
 double cost_of_run(const job_spec& job, const plan& how, double iterations);
 /// The same of one iteration.

@@ -16,8 +16,6 @@ std::string split_text(const plan& how) {
   return max > 1 ? fmt::format("{} x tensor {}", pipeline, max) : pipeline;
 }
 
-namespace {
-
 std::string group_sentence(const cluster& c, const group_view& g) {
   const auto place = [&](const plan_stage& s) {
     return s.datacenter ? " in " + c.datacenters[*s.datacenter].name : std::string{};
@@ -36,8 +34,6 @@ std::string group_sentence(const cluster& c, const group_view& g) {
   }
   return text;
 }
-
-}  // namespace
 
 std::vector<std::string> group_sentences(const cluster& c, const plan& how) {
   std::vector<std::string> all;

@@ -11,7 +11,7 @@ namespace troupe::planners {
 capacity_bound::capacity_bound(const stage_table& table, const std::vector<double>& bytes,
                                const std::vector<std::uint32_t>& held)
     : needed_{table.size()} {
-  TROUPE_INVARIANT(table.homogeneous(), "a bound by capacity is of stages that are alike");
+  TROUPE_INVARIANT(table.homogeneous(), "the capacity bound is for homogeneous stages");
   const auto size = table.size();
   const auto stages = static_cast<std::uint32_t>(held.size());
   for (std::uint32_t behind = 0; behind < stages; ++behind) {

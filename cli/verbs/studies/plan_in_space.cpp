@@ -145,24 +145,12 @@ json document(const space_request& r, const space_answer& a) {
           {"reason", nullptr}};
 }
 
-std::string text_of(const cluster& c, const group_view& g, bool with_place) {
+std::string stages_text(const cluster& c, const group_view& g) {
   std::string stages;
-  for (const auto& s : g.stages) {
+  for (const auto& s : g.stages)
     stages += fmt::format("{}{} x {}", stages.empty() ? "" : ", ", c.gpus[*s.gpu].name,
                           s.tensor_parallel);
-    if (with_place) stages += " in " + c.datacenters[*s.datacenter].name;
-  }
   return stages;
-}
-
-/// "8 pipelines in us-central1-b, 4 micro-batches each: A100-40GB x 4".
-std::string line_of(const cluster& c, const group_view& g) {
-  const auto first = g.stages.front().datacenter;
-  const bool one =
-      first && std::ranges::all_of(g.stages, [&](const auto& s) { return s.datacenter == first; });
-  return fmt::format("{}{}, {} each: {}", counted(g.pipelines, "pipeline"),
-                     one ? " in " + c.datacenters[*first].name : "",
-                     counted(g.microbatches, "micro-batch"), text_of(c, g, !one));
 }
 
 /// A number, or the smallest and the largest of all groups.
@@ -183,7 +171,7 @@ void show(const output& out, const space_request& r, const space_answer& a) {
     std::string pipelines;
     for (const auto& g : groups_of(how))
       pipelines += fmt::format("{}{} x ({})", pipelines.empty() ? "" : " + ", g.pipelines,
-                               text_of(r.c, g, false));
+                               stages_text(r.c, g));
     t.row({i == 0 ? ">" : "", pipelines, fmt::to_string(how.gpus()), fmt::to_string(how.rows),
            microbatches_of(how), duration_text(a.estimates[i].iteration_s),
            fmt::format("{:.2f}", how.cost_per_hour)});
@@ -191,7 +179,7 @@ void show(const output& out, const space_request& r, const space_answer& a) {
   out.text("\n" + t.text(terminal_columns()) + "\n");
   const auto best = with_place(r.c, a.plans.front());
   if (best.groups || best.stages.front().datacenter)
-    for (const auto& g : groups_of(best)) out.line("{}", line_of(r.c, g));
+    for (const auto& g : groups_of(best)) out.line("{}", planners::group_sentence(r.c, g));
   out.line("{} cuts and {} plans in {} of processor time; {}.", a.found.cuts, a.found.valued,
            duration_text(a.search_cpu_s),
            a.found.exact || a.gap() == 0 ? std::string{"no plan of this space is better"}

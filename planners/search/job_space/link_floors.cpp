@@ -12,7 +12,7 @@ namespace {
 
 constexpr double no_link = std::numeric_limits<double>::infinity();
 
-/// The fastest rate of all sizes, bytes/s, for so many flows; 0: any number.
+/// The fastest rate of all sizes, bytes/s, for that number of flows; 0: any number.
 double max_bytes_s(const link& l, std::uint32_t flows) {
   double gbps = l.max_gbps();
   if (l.flow_rates && flows > 0)

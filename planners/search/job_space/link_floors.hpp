@@ -25,7 +25,7 @@ class link_floors {
   struct place {
     std::uint32_t kind = 0, datacenter = 0, tensor = 1;
   };
-  /// The shortest send inside a datacenter from a stage of so many GPUs to any other, latency
+  /// The shortest send inside a datacenter from a stage of `tensor` GPUs to any other, latency
   /// included; 0: none is known.
   double send_s(std::uint32_t kind, std::uint32_t tensor, const tensor_sizes& sizes) const;
   /// The shortest one to such a stage from one of at most `flows` GPUs.
@@ -34,7 +34,7 @@ class link_floors {
   /// the WAN from any: an upper bound.
   double longest_send_s(std::uint32_t kind, double bytes) const;
   double longest_crossing_s(double bytes) const;
-  /// The shortest send over the WAN from a stage of so many GPUs; infinite: there is no WAN.
+  /// The shortest send over the WAN from a stage of `tensor` GPUs; infinite: there is no WAN.
   double crossing_s(std::uint32_t kind, std::uint32_t tensor, const tensor_sizes& sizes) const;
   /// The shortest send between two places of a datacenter, which may be of one node.
   double send_s(const place& from, const place& to, double bytes) const;
@@ -42,7 +42,7 @@ class link_floors {
   double crossing_s(const place& from, const place& to, double bytes) const;
   double crossing_latency_s(std::uint32_t a, std::uint32_t b) const;
 
-  /// A sum's rates: the fastest ones, in bytes/s, of a kind's cards and of the WAN for so many
+  /// A sum's rates: the fastest ones, in bytes/s, of a kind's cards and of the WAN for `flows`
   /// flows; and the shortest latency of the WAN.
   double card_bytes_s(std::uint32_t kind) const { return cards_[kind]; }
   double wan_bytes_s(std::uint32_t flows) const;

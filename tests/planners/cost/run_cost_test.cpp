@@ -124,7 +124,7 @@ TEST_CASE("a budget, a plan's worth and a placement's choice count traffic") {
   CHECK_FALSE(within_budget(job, how));
 }
 
-TEST_CASE("Algorithm 1's rows have the traffic of the plans that they become") {
+TEST_CASE("a row of Algorithm 1 has the same traffic as the plan that is made from it") {
   random_source r{7};
   int crossing = 0, dearer = 0;
   for (int i = 0; i < 60; ++i) {
@@ -154,7 +154,7 @@ TEST_CASE("Algorithm 1's rows have the traffic of the plans that they become") {
   CHECK(dearer > 10);
 }
 
-TEST_CASE("a budget makes way for a cheaper placement, or refuses with what the cheapest costs") {
+TEST_CASE("a budget selects a cheaper placement, or the refusal names the lowest cost") {
   const auto c = priced_sites(2, 1, 4);
   auto job = tiny_training(16, false);
   job.model = sample::gpt2_small;
