@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -36,6 +37,15 @@ class planning_budget {
     }
     left_ -= units;
     return true;
+  }
+  /// A budget for a part of the work, of at most what is left, with the same limit of time;
+  /// charge() takes what was spent of it.
+  planning_budget part(std::uint64_t units) const {
+    return planning_budget{std::min(units, left_), out_of_time_};
+  }
+  void charge(const planning_budget& part) {
+    late_ = late_ || part.late_;
+    spend(part.units_ - part.left_);
   }
   bool exhausted() const { return left_ == 0; }
   std::uint64_t left() const { return left_; }

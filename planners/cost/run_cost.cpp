@@ -94,6 +94,13 @@ double cost_of_iteration(const iteration_estimate& e) {
   return cost_of_run(1, e.iteration_s, e.cost_per_hour, e.traffic_per_iteration);
 }
 
+double plan_score(const job_spec& job, const plan& how) {
+  const double iteration_s = job.global_batch / how.samples_per_s;
+  if (job.objective == "fastest") return iteration_s;
+  if (job.objective == "cheapest") return 3600 * cost_of_run(job, how, 1);
+  return iteration_s * how.gpus();
+}
+
 void set_figures(plan& how, const iteration_estimate& e) {
   how.samples_per_s = e.samples_per_s;
   how.cost_per_hour = e.cost_per_hour;

@@ -66,6 +66,10 @@ double cost_of_run(const job_spec& job, const plan& how, double iterations);
 /// The same of one iteration.
 double cost_of_iteration(const iteration_estimate& e);
 
+/// The score by which plans are ranked, smaller is better, by the job's objective: seconds of an
+/// iteration (fastest), times GPUs (efficient), or its cost, times 3600 (cheapest).
+double plan_score(const job_spec& job, const plan& how);
+
 /// The figures of a plan on its GPUs; a plan without traffic to pay for says none.
 void set_figures(plan& how, const iteration_estimate& e);
 inline void set_traffic(plan& how, double price) {

@@ -12,7 +12,7 @@
 #include "planners/espresso/cost_tree.hpp"
 #include "planners/espresso/market.hpp"
 #include "planners/plans/bounds.hpp"
-#include "planners/search/plan_search.hpp"
+#include "planners/search/job_space/find_pipelines.hpp"
 
 // The cheapest plan over all datacenters, or why there is none (docs/planners/espresso.md). Prices
 // differ between datacenters and a plan never spans two, so each is searched on its own; the best
@@ -76,7 +76,7 @@ provision search_trees(const cluster& c, const idle_index& all, const job_spec& 
 }
 
 /// Why `job` has no plan: the budget, if there is one without it; else the time limit, if the
-/// fastest plan breaks it; else that no datacenter has enough GPUs.
+/// fastest plan breaks it, or that its micro-batches would have to have another size.
 reason why_none(const cluster& c, const idle_index& all, const job_spec& job, bool spot) {
   constexpr std::uint64_t units = 20'000'000;  // a fifth of a plan's budget
   planning_budget budget{units};
@@ -88,14 +88,17 @@ reason why_none(const cluster& c, const idle_index& all, const job_spec& job, bo
   auto free = timed;
   free.limits.slo_s = free.limits.deadline_s = {};
   free.objective = "fastest";
-  const auto found = search_plans(c, all, free, 1, budget);
+  const auto found = find_pipelines(c, all, free, space_named("espresso").value(), 1, budget);
   if (!found) return found.error();
   TROUPE_INVARIANT(!found->plans.empty(), "a search that succeeds has a plan");
-  const double run_s = job.global_batch / found->plans.front().how.samples_per_s *
-                       static_cast<double>(job.iterations);
+  const auto& how = found->plans.front().how;
+  const double run_s = job.global_batch / how.samples_per_s * static_cast<double>(job.iterations);
   const auto ok = within_limits(timed, run_s, 0);
-  return ok ? reason{reason::kind::infeasible, "no datacenter alone has the GPUs of a plan"}
-            : ok.error();
+  if (!ok) return ok.error();
+  return {reason::kind::infeasible,
+          fmt::format("no plan with the usual micro-batches; with pipeline: {{rows: {}}} one takes "
+                      "{:.4g} s",
+                      how.rows, run_s)};
 }
 
 /// Names the quotas that a plan without quotas exceeds, as "; a quota of 20 A30 would do"; empty:

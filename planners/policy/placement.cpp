@@ -22,7 +22,7 @@
 #include "planners/plans/marp.hpp"
 #include "planners/plans/places.hpp"
 #include "planners/search/datacenter_selection.hpp"
-#include "planners/search/plan_search.hpp"
+#include "planners/search/job_space/find_pipelines.hpp"
 #include "planners/search/selection_table.hpp"
 
 namespace troupe::planners {
@@ -163,12 +163,14 @@ expected<placed_plan> place(const snapshot& s, const idle_index& all, const job_
 std::optional<placed_plan> place_planned(const snapshot& s, const idle_index& idle,
                                          const job_view& j) {
   for (const auto& how : *j.plans) {
+    const auto job = with_rows(*j.spec, how.rows);
     std::vector<stage_request> stages;
     for (const auto& x : how.stages)
       stages.push_back({x.gpu.value_or(0), x.count, x.tensor_parallel});
     auto where = job_places{s.cluster, *j.spec, true}.first(
         s.cluster, idle, [&](const idle_index& some) -> std::optional<allocation> {
-          auto p = plan_of_stages(s.cluster, some, *j.spec, stages, how.data_parallel);
+          auto p = how.groups ? plan_of_groups(s.cluster, some, job, *how.groups, how.rows)
+                              : plan_of_stages(s.cluster, some, job, stages, how.data_parallel);
           if (!p || !fits(s.cluster, some, how, p->where)) return {};
           return std::move(p->where);
         });
@@ -191,12 +193,12 @@ expected<placed_plan> place_searched(const snapshot& s, const idle_index& all, c
   };
   if (idle.total_idle() == 0) return wait();
   if (auto placed = place_planned(s, idle, j)) return std::move(*placed);
-  auto found = search_plans(s.cluster, idle, *j.spec, 1, budget);
+  auto found = find_pipelines(s.cluster, idle, *j.spec, widest_space(), 1, budget);
   if (!found) return wait();
   TROUPE_INVARIANT(!found->plans.empty(), "a search that succeeds has a plan");
   auto& p = found->plans.front();
   const bool alone = s.running.empty() && s.moving.empty();
-  if (!alone && plan_score(*j.spec, p) > max_score * plan_score(*j.spec, {best, {}})) return wait();
+  if (!alone && plan_score(*j.spec, p.how) > max_score * plan_score(*j.spec, best)) return wait();
   return placed_plan{std::move(p.how), std::move(p.where)};
 }
 
@@ -343,7 +345,7 @@ expected<placed_plan> place_pipelines(const cluster& c, const idle_index& all, c
     const auto here = idle_in(c, all, group);
     auto placed = place_in_group(c, allowed_idle(c, here, job, allowed), job, as_wished, budget);
     const auto rank = [&](const placed_plan& p) {
-      return std::pair(!within_budget(job, p.how), plan_score(job, p));
+      return std::pair(!within_budget(job, p.how), plan_score(job, p.how));
     };
     if (placed && (!best || rank(*placed) < rank(*best))) best = std::move(*placed);
     if (!placed && (!why || placed.error().code == reason::kind::insufficient))
@@ -370,8 +372,8 @@ expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
     // stages that meet the limit are planned.
     const bool open = !work.brings_layout && !job.memory && (job.limits.slo_s || job.limits.budget);
     if (plans || !open || plans.error().code != reason::kind::infeasible) return plans;
-    planning_budget own{std::min(budget.left(), searched_units)};
-    auto found = search_plans(c, idle_index{c}, job, searched_plans, own);
+    auto own = budget.part(searched_units);
+    auto found = find_pipelines(c, idle_index{c}, job, widest_space(), searched_plans, own);
     if (!found) return plans;
     std::vector<plan> all;
     for (auto& p : found->plans) all.push_back(std::move(p.how));
@@ -401,10 +403,10 @@ snapshot start_trainings(const snapshot& s, std::vector<decision>& out,
     if (gives_up(*j, out)) continue;
     // Half of the remaining budget for each, so that a job that is slow to plan leaves some for the
     // others; a decision as a whole stays within its budget.
-    planning_budget own{budget.left() / 2};
+    auto own = budget.part(budget.left() / 2);
     std::optional<shortfall> lacks;
     auto placed = place(s, rest, *j, own, lacks);
-    budget.spend(budget.left() / 2 - own.left());
+    budget.charge(own);
     if (placed && !within_budget(*j->spec, placed->how)) placed = too_dear(*j->spec, placed->how);
     if (!placed) {
       if (lacks)

@@ -15,9 +15,8 @@
 namespace troupe::planners {
 
 /// Lower bound on the iteration time over all orders and cuts of a set of stages, for pipelines of
-/// one number of stages and micro-batches. It is the key of the best-first searches
-/// (plan_search.hpp, Espresso's cost trees), so it costs O(types) per set, after O(stages * types)
-/// once.
+/// one number of stages and micro-batches. It is the key of a best-first search (Espresso's cost
+/// trees), so it costs O(types) per set, after O(stages * types) once.
 class iteration_bound {
  public:
   /// Times of sends between stages; `sums_s` is for the peers of all stages of a pipeline together.

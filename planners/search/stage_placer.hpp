@@ -18,9 +18,8 @@
 #include "planners/search/stage_cut.hpp"
 
 // The best plan of a given set of stages over mixed GPUs, and the ways to divide GPUs and batch:
-// the stage placer of Espresso (section III.C), exact here, and the base of the searches over sets
-// (plan_search.hpp; Espresso's cost trees, section III.B). docs/planners/plan_search.md describes
-// it.
+// the stage placer of Espresso (section III.C), exact here, and the base of the search over sets
+// (Espresso's cost trees, section III.B). docs/planners/plan_search.md describes it.
 
 namespace troupe::planners {
 

@@ -127,6 +127,7 @@ std::vector<configuration> configurations_of(const cluster& c, const std::vector
                                              const job_view& j) {
   const auto work = j.facts();
   if (work.exact_gpus) return {};  // placed by its plans, as many GPUs of each node
+  if (!j.plans->empty() && spans_pools(pools, j.plans->front())) return {};
   const auto speeds = relative_speeds(c);
   const auto max_tensor = largest_node(c);
   std::vector<configuration> out;

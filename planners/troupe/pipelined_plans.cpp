@@ -7,6 +7,7 @@
 #include "planners/cost/plan_time.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/policy/adaptive_plan.hpp"
+#include "planners/search/job_space/find_pipelines.hpp"
 
 namespace troupe::planners {
 
@@ -65,6 +66,31 @@ std::vector<plan> pipelined_plans(const cluster& c, const std::vector<gpu_pool>&
   return out;
 }
 
+bool spans_pools(const std::vector<gpu_pool>& pools, const plan& how) {
+  if (how.stages.empty()) return false;
+  if (how.groups) return true;
+  return std::ranges::none_of(pools, [&](const gpu_pool& pool) {
+    return is_for(how, pool.gpu) && widest_group(how) <= pool.node_gpus &&
+           how.gpus() <= pool.nodes.size() * pool.node_gpus;
+  });
+}
+
+std::vector<plan> faster_pipelines(const cluster& c, const std::vector<gpu_pool>& pools,
+                                   const job_spec& job, double best, planning_budget& budget) {
+  constexpr double min_speedup = 1.25;            // of a plan that spans pools
+  constexpr std::uint64_t searched = 50'000'000;  // the search finds nearly the best plan early
+  constexpr std::size_t wanted = 4;
+  auto own = budget.part(searched);
+  const auto found = find_pipelines(c, idle_index{c}, job, widest_space(), wanted, own);
+  if (!found) return {};
+  std::vector<plan> out;
+  for (const auto& p : found->plans) {
+    const double gain = spans_pools(pools, p.how) ? min_speedup : 1;
+    if (p.how.samples_per_s > gain * best) out.push_back(p.how);
+  }
+  return out;
+}
+
 // Pools of one type may be in datacenters with different links, so that a plan's speed is evaluated
 // again where there are several.
 std::optional<plan> fastest_pipelines(const cluster& c, const std::vector<gpu_pool>& pools,
@@ -74,7 +100,7 @@ std::optional<plan> fastest_pipelines(const cluster& c, const std::vector<gpu_po
   const bool only = std::ranges::count(pools, gpu, &gpu_pool::gpu) == 1;
   std::optional<plan> best;
   for (const auto& p : plans) {
-    if (p.stages.empty() || !is_for(p, gpu)) continue;
+    if (p.stages.empty() || p.groups || !is_for(p, gpu)) continue;
     if (p.gpus() != gpus) continue;
     if (p.bytes_per_gpu <= bytes_floor || widest_group(p) > pools[pool].node_gpus) continue;
     auto how = p;

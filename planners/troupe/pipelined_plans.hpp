@@ -24,6 +24,16 @@ inline constexpr double min_gain = 1.005;
 std::vector<plan> pipelined_plans(const cluster& c, const std::vector<gpu_pool>& pools,
                                   const job_spec& job, planning_budget& budget);
 
+/// Whether no pool alone has the GPUs of this plan: a job then holds them to its end.
+bool spans_pools(const std::vector<gpu_pool>& pools, const plan& how);
+
+/// Plans of simulated work with `objective: fastest`, the fastest first, by the search over all
+/// pools (planners/search/job_space/find_pipelines.hpp) where it finds one that is faster than
+/// `best`; where that spans pools, by 1.25 times, since it gives up elasticity. Empty: there is
+/// none.
+std::vector<plan> faster_pipelines(const cluster& c, const std::vector<gpu_pool>& pools,
+                                   const job_spec& job, double best, planning_budget& budget);
+
 /// The fastest of these on `gpus` GPUs of the pool that needs more than `bytes_floor` bytes per
 /// GPU, with its speed there.
 std::optional<plan> fastest_pipelines(const cluster& c, const std::vector<gpu_pool>& pools,

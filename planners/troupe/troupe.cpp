@@ -121,6 +121,24 @@ void rank_unknown_lengths(std::vector<contender>& all) {
     }
 }
 
+/// Behind the search's, if it is for these that the user asks: those that span pools alone, since
+/// the job then has no other.
+/// `configured`: the first so many are its configurations.
+std::vector<plan> with_faster(const cluster& c, const job_spec& job, std::vector<plan> plans,
+                              std::size_t configured, planning_budget& budget) {
+  const auto work = facts_of(job);
+  if (job.objective != "fastest" || !work.simulated || !work.has_model || job.memory) return plans;
+  const auto pools = pools_of(c, idle_index{c});
+  double best = 0;
+  for (std::size_t i = 0; i < configured; ++i) best = std::max(best, plans[i].samples_per_s);
+  auto faster = faster_pipelines(c, pools, job, best, budget);
+  if (faster.empty()) return plans;
+  const bool spans = spans_pools(pools, faster.front());
+  std::erase_if(faster, [&](const plan& p) { return spans_pools(pools, p) != spans; });
+  if (!spans) std::ranges::move(plans, std::back_inserter(faster));
+  return faster;
+}
+
 /// Does it keep the GPUs that it has, or wait on?
 bool stays(const assigned& a) {
   if (!a.who->runs()) return !a.has_gpus();
@@ -148,7 +166,8 @@ class troupe_policy : public queue_policy {
   bool places(const job_spec&, bool) const override { return true; }
 
   /// Its configurations, best by its objective first, or fastest first if it can be stopped; then
-  /// those of MARP's plans that none of them has. Of a training that is not elastic, or much faster
+  /// those of MARP's plans that none of them has. With `objective: fastest` before these what the
+  /// search over all pools finds that is faster. Of a training that is not elastic, or much faster
   /// across pools, Algorithm 1's plan.
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {
@@ -162,11 +181,12 @@ class troupe_policy : public queue_policy {
     if (!others && others.error().code != kind::infeasible) return others;
     auto plans = configured_plans(c, job, budget);
     if (plans.empty()) return others;
-    if (!others) return plans;
-    for (auto& p : *others)
-      if (std::ranges::none_of(plans, [&](const plan& q) { return same_shape(p, q); }))
-        plans.push_back(std::move(p));
-    return plans;
+    const auto configured = plans.size();
+    if (others)
+      for (auto& p : *others)
+        if (std::ranges::none_of(plans, [&](const plan& q) { return same_shape(p, q); }))
+          plans.push_back(std::move(p));
+    return with_faster(c, job, std::move(plans), configured, budget);
   }
 
   std::vector<decision> decide(const snapshot& s, random_source&) const override {

@@ -12,7 +12,6 @@
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/explicit_plan.hpp"
 #include "planners/plans/fits.hpp"
-#include "planners/search/plan_search.hpp"
 
 // Small clusters of instances of one GPU each, with jobs, and all of their plans one by one.
 

@@ -11,6 +11,7 @@
 #include "planners/schedule/evaluate_schedule.hpp"
 #include "planners/schedule/named_schedule.hpp"
 #include "planners/search/datacenter_selection.hpp"
+#include "planners/search/job_space/find_pipelines.hpp"
 #include "planners/search/stage_placer.hpp"
 #include "planners/variety.hpp"
 
@@ -70,14 +71,14 @@ TEST_CASE("searches over heterogeneous GPUs find the recorded plans with the rec
     }
     x.job.objective = variety::one_of(r, objectives);
     const idle_index idle{x.c};
-    planning_budget plenty{1'000'000'000};
-    if (const auto free = search_plans(x.c, idle, x.job, 1, plenty)) {
+    planning_budget plenty{20'000'000};
+    if (const auto free = find_pipelines(x.c, idle, x.job, widest_space(), 1, plenty)) {
       const auto& p = free->plans.front();
       limit_nearby(r, x.job, x.run_s(p), x.cost(p));
     }
-    planning_budget budget{r.chance(0.2) ? 20'000U : 1'000'000'000U};
-    const auto found = search_plans(x.c, idle, x.job, 1 + r.below(3), budget);
-    all.add(found ? values(i, found->candidates, found->placed, found->bound, budget.left())
+    planning_budget budget{r.chance(0.2) ? 20'000U : 20'000'000U};
+    const auto found = find_pipelines(x.c, idle, x.job, widest_space(), 1 + r.below(3), budget);
+    all.add(found ? values(i, found->cuts, found->valued, found->exact, budget.left())
                   : values(i, int(found.error().code), numbers_in(found.error().text)));
     if (found)
       for (const auto& p : found->plans) all.add(plan_text(p));

@@ -153,6 +153,24 @@ std::string stages_text(const cluster& c, const group_view& g) {
   return stages;
 }
 
+/// "4 x (A100 x 4, V100 x 2) + 2 x (V100 x 4)": pipelines with the same GPUs once, wherever they
+/// are.
+std::string pipelines_text(const cluster& c, const plan& how) {
+  std::vector<std::pair<std::string, std::uint32_t>> kinds;
+  for (const auto& g : groups_of(how)) {
+    auto stages = stages_text(c, g);
+    const auto same = std::ranges::find(kinds, stages, [](const auto& k) { return k.first; });
+    if (same == kinds.end())
+      kinds.emplace_back(std::move(stages), g.pipelines);
+    else
+      same->second += g.pipelines;
+  }
+  std::string text;
+  for (const auto& [stages, pipelines] : kinds)
+    text += fmt::format("{}{} x ({})", text.empty() ? "" : " + ", pipelines, stages);
+  return text;
+}
+
 /// A number, or the smallest and the largest of all groups.
 std::string microbatches_of(const plan& how) {
   auto smallest = how.microbatches, largest = smallest;
@@ -168,18 +186,17 @@ void show(const output& out, const space_request& r, const space_answer& a) {
   table t{{"", "plan", "GPUs", "rows", "micro-batches", "iteration", "per hour"}};
   for (std::size_t i = 0; i < a.plans.size(); ++i) {
     const auto& how = a.plans[i].how;
-    std::string pipelines;
-    for (const auto& g : groups_of(how))
-      pipelines += fmt::format("{}{} x ({})", pipelines.empty() ? "" : " + ", g.pipelines,
-                               stages_text(r.c, g));
-    t.row({i == 0 ? ">" : "", pipelines, fmt::to_string(how.gpus()), fmt::to_string(how.rows),
-           microbatches_of(how), duration_text(a.estimates[i].iteration_s),
-           fmt::format("{:.2f}", how.cost_per_hour)});
+    t.row({i == 0 ? ">" : "", pipelines_text(r.c, how), fmt::to_string(how.gpus()),
+           fmt::to_string(how.rows), microbatches_of(how),
+           duration_text(a.estimates[i].iteration_s), fmt::format("{:.2f}", how.cost_per_hour)});
   }
   out.text("\n" + t.text(terminal_columns()) + "\n");
   const auto best = with_place(r.c, a.plans.front());
   if (best.groups || best.stages.front().datacenter)
     for (const auto& g : groups_of(best)) out.line("{}", planners::group_sentence(r.c, g));
+  const auto& e = a.estimates.front();
+  out.line("An iteration costs {:.4g}, of which {:.4g} for traffic between datacenters.",
+           planners::cost_of_iteration(e), e.traffic_per_iteration);
   out.line("{} cuts and {} plans in {} of processor time; {}.", a.found.cuts, a.found.valued,
            duration_text(a.search_cpu_s),
            a.found.exact || a.gap() == 0 ? std::string{"no plan of this space is better"}

@@ -69,9 +69,9 @@ expected<std::unique_ptr<cost_model_times>> cost_model_times::of(const cluster& 
                                                                  const job_spec& job,
                                                                  const plan_space& space) {
   const auto work = facts_of(job);
-  if (!(work.simulated || work.brings_layout) || !work.has_model)
+  if (!work.has_model)
     return refuse(reason::kind::invalid,
-                  "a search for pipelines is for simulated work; '{}' is a {}", job.name,
+                  "a search for pipelines is for work with a model; '{}' is a {}", job.name,
                   work.name);
   if (job.pipeline.virtual_stages > 1 || context_parallel_of(job.pipeline) > 1)
     return refuse(
@@ -111,6 +111,7 @@ cost_model_times::cost_model_times(const cluster& c, const idle_index& idle, con
   add_pools();
   add_classes();
   add_rows();
+  set_max_stages();
   links_.emplace(c_, idle_, gpus_, job_.pipeline.connections);
   for (std::uint32_t k = 0; k < problem_.classes.size(); ++k) {
     here_.push_back(peers_here(k));
@@ -176,6 +177,23 @@ void cost_model_times::add_rows() {
   for (std::uint32_t r = 1; r <= problem_.samples; ++r) add(r);
 }
 
+/// Twice as many as the largest GPUs need, by the smallest micro-batch, if that is more than usual.
+void cost_model_times::set_max_stages() {
+  if (problem_.rows.empty()) return;
+  const auto rows = std::ranges::min(problem_.rows);
+  auto needed = problem_.pieces;
+  for (std::uint32_t k = 0; k < problem_.classes.size(); ++k) {
+    const double memory = c_.gpus[gpus_[problem_.classes[k].kind]].memory_bytes();
+    for (std::uint32_t stages = 1; stages < needed; ++stages) {
+      const auto count = (problem_.pieces + stages - 1) / stages;
+      const auto& first = costs(rows, k, 0, count, stages - 1);
+      if (first.bytes + stages * first.bytes_each < memory) needed = stages;
+    }
+  }
+  problem_.max_stages = std::max({problem_.max_stages, 2 * needed, job_.pipeline.stages});
+  problem_.max_stages = std::min(problem_.max_stages, problem_.pieces);
+}
+
 std::uint32_t cost_model_times::piece(std::uint32_t unit) const {
   return std::min(unit * unit_, pieces_of(job_.model));
 }
@@ -235,6 +253,18 @@ double cost_model_times::summed_bytes(std::uint32_t rows, std::uint32_t cls, std
   const bool last = first + count == problem_.pieces;
   const auto& k = costs(rows, cls, first, count, last ? 0 : 1);
   return std::max(0.0, k.gradient_bytes - k.tied_bytes);
+}
+
+std::vector<std::uint64_t> cost_model_times::summed_bytes_of(const space_plan& plan) const {
+  std::vector<std::uint64_t> bytes(plan.stages());
+  for (std::uint32_t i = 0; i < plan.stages(); ++i) {
+    const auto end = i + 1 < plan.stages() ? plan.firsts[i + 1] : problem_.pieces;
+    for (const auto& g : plan.groups)
+      bytes[i] =
+          std::max(bytes[i], static_cast<std::uint64_t>(summed_bytes(
+                                 plan.rows, g.seats[i].cls, plan.firsts[i], end - plan.firsts[i])));
+  }
+  return bytes;
 }
 
 double cost_model_times::peers_here(std::uint32_t cls) const {
@@ -378,6 +408,23 @@ job_spec cost_model_times::job_of(const space_plan& plan) const {
   job.pipeline.microbatches = 0;
   job.microbatches.reset();
   return job;
+}
+
+std::optional<space_plan> cost_model_times::like(const space_plan& plan,
+                                                 const std::vector<plan_stage>& stages) const {
+  auto out = plan;
+  out.firsts.clear();
+  out.groups[0].seats.clear();
+  for (const auto& s : stages) {
+    if (s.first % unit_ != 0) return {};
+    out.firsts.push_back(s.first / unit_);
+    const auto kind = std::ranges::find(gpus_, s.gpu.value()) - gpus_.begin();
+    const space_class same{static_cast<std::uint32_t>(kind), s.tensor_parallel};
+    const auto cls = std::ranges::find(problem_.classes, same) - problem_.classes.begin();
+    out.groups[0].seats.push_back(
+        {static_cast<std::uint32_t>(cls), plan.groups[0].seats[0].datacenter});
+  }
+  return out;
 }
 
 /// Whether its numbers are those that the job's file gives.

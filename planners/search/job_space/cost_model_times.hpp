@@ -26,8 +26,8 @@ namespace troupe::planners {
 /// Keeps references to the cluster and the idle GPUs.
 class cost_model_times final : public space_times {
  public:
-  /// `idle`: the GPUs that the job may use together. For work with a model of which nothing runs,
-  /// or a program that is described so; with one part of the model a stage, and whole sequences.
+  /// `idle`: the GPUs that the job may use together. For work with a model, with one part of it a
+  /// stage, and whole sequences.
   static expected<std::unique_ptr<cost_model_times>> of(const cluster& c, const idle_index& idle,
                                                         const job_spec& job,
                                                         const plan_space& space);
@@ -40,6 +40,14 @@ class cost_model_times final : public space_times {
   /// The job as its stages run it: with the schedule megatron, and the plan's samples of a
   /// micro-batch.
   job_spec job_of(const space_plan& plan) const;
+  /// A plan of one group with these stages in place of its own, in the same datacenter; none: they
+  /// are cut where this problem has no cut.
+  std::optional<space_plan> like(const space_plan& plan,
+                                 const std::vector<plan_stage>& stages) const;
+  /// Gradients that a stage's peers sum, by stage: of the group with the most.
+  std::vector<std::uint64_t> summed_bytes_of(const space_plan& plan) const;
+  const cluster& its_cluster() const { return c_; }
+  const idle_index& idle_of(std::uint32_t datacenter) const { return idle_in_[datacenter]; }
 
   stage_floor floor_of(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
                        std::uint32_t count, std::uint32_t behind) const override;
@@ -58,6 +66,7 @@ class cost_model_times final : public space_times {
   void add_pools();
   void add_classes();
   void add_rows();
+  void set_max_stages();
   std::uint32_t piece(std::uint32_t unit) const;
   const stage_table& table(std::uint32_t tensor, std::uint32_t rows) const;
   const range_costs& costs(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,

@@ -22,8 +22,11 @@ struct plan_space {
   bool operator==(const plan_space&) const = default;
 };
 
-/// All spaces that have a name: full, alike, sailor (cuts between whole layers).
+/// All spaces that have a name (plan_spaces.def), the widest first.
 std::span<const plan_space> plan_spaces();
+
+/// `full`, which has all plans of the others.
+inline const plan_space& widest_space() { return plan_spaces().front(); }
 
 /// None: no space has this name.
 std::optional<plan_space> space_named(std::string_view name);

@@ -16,7 +16,7 @@
 #include "planners/plans/fits.hpp"
 #include "planners/policy/adaptive_plan.hpp"
 #include "planners/sample.hpp"
-#include "planners/search/plan_search.hpp"
+#include "planners/search/job_space/find_pipelines.hpp"
 #include "planners/search/stage_table.hpp"
 
 using namespace troupe;
@@ -325,7 +325,7 @@ TEST_CASE("a searched plan does not cut glued layers apart") {
     job.pipeline = {};
     job.objective = "fastest";
     planning_budget budget;
-    const auto found = search_plans(c, idle_index{c}, job, 5, budget);
+    const auto found = find_pipelines(c, idle_index{c}, job, widest_space(), 5, budget);
     REQUIRE(found);
     for (const auto& p : found->plans) check_plan(c, job, p.how);
   }

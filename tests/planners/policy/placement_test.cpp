@@ -4,7 +4,7 @@
 #include "planners/cost/plan_time.hpp"
 #include "planners/scene.hpp"
 #include "planners/schedule/named_schedule.hpp"
-#include "planners/search/plan_search.hpp"
+#include "planners/search/job_space/find_pipelines.hpp"
 
 using namespace troupe;
 using namespace troupe::planners;
@@ -289,11 +289,8 @@ TEST_CASE("no plan has more stages than megatron may have micro-batches in fligh
                              "schedule megatron"));
 }
 
-// The default policy plans a job's GPUs pool by pool, and asks
-// the search over all pools only where none of these meets a limit. One search for all (the plan
-// space) will: then this test passes, and the tag goes.
-TEST_CASE("the default policy's fastest plan is as fast as the search over all pools finds",
-          "[!shouldfail]") {
+// Each pool's plans alone are much slower here.
+TEST_CASE("the default policy's fastest plan is as fast as the search over all pools finds") {
   cluster c;
   auto fast = sample::a100_40, slow = sample::gpu("V100-16GB", 16, 125, 2.5);
   sample::add_nodes(c, fast, 1, 4);
@@ -303,9 +300,39 @@ TEST_CASE("the default policy's fastest plan is as fast as the search over all p
   planning_budget budget;
   const auto by_policy = make_policy("troupe")->plans_of(c, job, budget);
   REQUIRE(by_policy);
-  const auto found = search_plans(c, idle_index{c}, job, 1, budget);
+  const auto found = find_pipelines(c, idle_index{c}, job, widest_space(), 1, budget);
   REQUIRE(found);
   CHECK(by_policy->front().samples_per_s >= 0.99 * found->plans.front().how.samples_per_s);
+  job.objective = "efficient";
+  const auto by_pool = make_policy("troupe")->plans_of(c, job, budget);
+  REQUIRE(by_pool);
+  CHECK(by_policy->front().samples_per_s > 1.25 * by_pool->front().samples_per_s);
+}
+
+TEST_CASE("a job whose plan is over several pools gets GPUs of all, and the next one waits") {
+  cluster c;
+  auto fast = sample::a100_40, slow = sample::gpu("V100-16GB", 16, 125, 2.5);
+  sample::add_nodes(c, fast, 1, 4);
+  sample::add_nodes(c, slow, 3, 4);
+  auto job = sample::job(sample::gpt2_350m, 64);
+  job.objective = "fastest";
+  const auto by = with_trainings(make_policy("troupe"));
+  scene s{c};
+  s.by = by.get();
+  for (const job_id id : {1, 2}) {
+    auto& j = s.add(id, job);
+    j.training = runs_as_pipelines(job, j.plans.get());
+  }
+  const auto first = s.waiting.at(1);
+  random_source r{1};
+  const auto started = by->decide(s.view(), r);
+  REQUIRE(started.size() == 1);
+  CHECK(started[0].how.gpu_types.size() == 2);
+  CHECK(total_gpus(started[0].where) == first.plans->front().gpus());
+  CHECK(fits(c, idle_index{c}, started[0].how, started[0].where));
+  CHECK(started[0].how.samples_per_s == Approx(first.plans->front().samples_per_s));
+  carry_out(s, started);
+  CHECK(by->decide(s.view(), r).empty());
 }
 
 namespace {
