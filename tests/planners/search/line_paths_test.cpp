@@ -18,7 +18,7 @@ using namespace troupe::planners;
 
 namespace {
 
-constexpr double never = std::numeric_limits<double>::infinity();
+constexpr double no_line = std::numeric_limits<double>::infinity();
 
 class even_times final : public space_times {
  public:
@@ -31,7 +31,7 @@ class even_times final : public space_times {
 
   stage_floor floor_of(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
                        std::uint32_t count, std::uint32_t behind) const override {
-    if (count * (behind + 1) > held_[cls]) return {never, never};
+    if (count * (behind + 1) > held_[cls]) return {no_line, no_line};
     const bool heavy = first <= heavy_ && heavy_ < first + count;
     const double s = rows * piece_s_[cls] * (count + (heavy ? 1 : 0)) + (first == 0 ? first_s_ : 0);
     return {s + (behind > 0 ? send_s_ : 0), s};
@@ -53,12 +53,12 @@ class even_times final : public space_times {
 struct every_line {
   floor_table& floors;
   std::vector<double> gpu_cost, tails;
-  double limit_s = 0, max_tail_s = never;
+  double limit_s = 0, max_tail_s = no_line;
 
   double cheapest(std::uint32_t first, std::uint32_t stages) const {
     const auto& p = floors.problem();
     const auto left = p.pieces - first;
-    double best = never;
+    double best = no_line;
     for (auto count = stages == 1 ? left : 1; count + stages - 1 <= left; ++count)
       for (std::uint32_t c = 0; c < p.classes.size(); ++c) {
         const auto& f = floors.of_rows(0)[floors.place_of(stages - 1, first, count) + c];
@@ -87,7 +87,7 @@ TEST_CASE("the cheapest lines are those of all cuts and classes, with and withou
     floor_table floors{p, times, room};
     line_paths paths{floors};
     every_line all{floors, {}, {}};
-    all.tails.resize(floors.place_of(1, 0, 0), never);
+    all.tails.resize(floors.place_of(1, 0, 0), no_line);
     for (std::uint32_t first = 0; first < p.pieces; ++first)
       for (std::uint32_t count = 1; first + count <= p.pieces; ++count)
         for (std::uint32_t c = 0; c < p.classes.size(); ++c)
@@ -98,7 +98,7 @@ TEST_CASE("the cheapest lines are those of all cuts and classes, with and withou
       const double worth_s = 5 * r.uniform();
       const bool within = r.chance(0.5);
       all.limit_s = 2 + 8 * r.uniform();
-      all.max_tail_s = within ? 4 * r.uniform() : never;
+      all.max_tail_s = within ? 4 * r.uniform() : no_line;
       all.gpu_cost.clear();
       for (const auto& c : p.classes) all.gpu_cost.push_back(worth_s * prices[c.kind] * c.tensor);
       if (within) paths.set_tails(all.tails, all.max_tail_s);
@@ -106,8 +106,8 @@ TEST_CASE("the cheapest lines are those of all cuts and classes, with and withou
       for (std::uint32_t stages = 1; stages <= 4; ++stages) {
         const double best = all.cheapest(0, stages);
         CAPTURE(i, run, stages, within, best);
-        if (!(best < never)) {
-          CHECK(paths.cost(stages) == never);
+        if (!(best < no_line)) {
+          CHECK(paths.cost(stages) == no_line);
           ++excluded;
           continue;
         }
