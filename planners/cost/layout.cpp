@@ -180,6 +180,12 @@ expected<pipeline_layout> place(const cluster& c, const std::vector<lease_part>&
   return layout;
 }
 
+bool have_equal_parts(const std::vector<plan_stage>& a, const std::vector<plan_stage>& b) {
+  return std::ranges::equal(a, b, [](const plan_stage& x, const plan_stage& y) {
+    return x.first == y.first && x.count == y.count && x.tensor_parallel == y.tensor_parallel;
+  });
+}
+
 /// An allocation as a lease with GPUs 0, 1, ... of each node.
 std::vector<lease_part> numbered(const allocation& where) {
   std::vector<lease_part> parts;
@@ -231,8 +237,15 @@ expected<pipeline_layout> lay_out_pipelines(const cluster& c, const std::vector<
                                             const job_spec& job, const plan& how) {
   auto layout = place(c, parts, how);
   if (!layout) return layout;
-  for (const auto& g : groups_of(how)) {
-    auto split = planners::parts_of(job, g.stages);
+  // Groups are often alike but for their datacenters.
+  const auto groups = groups_of(how);
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    if (g > 0 && have_equal_parts(groups[g - 1].stages, groups[g].stages)) {
+      auto same = layout->parts.back();
+      layout->parts.push_back(std::move(same));
+      continue;
+    }
+    auto split = planners::parts_of(job, groups[g].stages);
     if (!split) return refuse(split.error());
     layout->parts.push_back(std::move(*split));
   }

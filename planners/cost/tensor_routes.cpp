@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "messages/base/folds.hpp"
 #include "messages/domain/link_cost.hpp"
@@ -34,6 +35,14 @@ tensor_routes::tensor_routes(const cluster& c, const job_spec& job, const pipeli
     cards_.push_back(at->second);
     card_kinds_.push_back(kinds[p.node]);
   }
+  for (std::uint32_t s = 0; s < layout.stages; ++s) {
+    auto& runs = runs_.emplace_back(stage_runs{layout.runs_of(s)});
+    if (runs.first.size() > 1) runs.between_s = between_s(s, runs.first);
+    for (std::uint32_t p = 0; p < layout.pipelines; ++p) {
+      runs.nodes.push_back(place(p, s).node);
+      runs.card_kinds.push_back(card_kinds_[std::size_t{p} * layout.stages + s]);
+    }
+  }
 }
 
 stage_routes tensor_routes::of(std::uint32_t p, std::uint32_t s) {
@@ -50,9 +59,8 @@ stage_routes tensor_routes::of(std::uint32_t p, std::uint32_t s) {
     w.sum_s = sum_s(*sums, {}, layout_.pipelines, static_cast<double>(summed_bytes(p, s)));
     return w;
   }
-  const auto runs = layout_.runs_of(s);
-  w.peers = peers(p, s, runs);
-  if (runs.size() > 1) w.between_s = between_s(s, runs);
+  w.peers = peers(p, s, runs_[s].first);
+  w.between_s = runs_[s].between_s;
   return w;
 }
 
@@ -75,9 +83,19 @@ std::uint32_t tensor_routes::link_of(std::uint32_t p, std::uint32_t s, node_inde
 
 lan_route tensor_routes::route(std::uint32_t p, std::uint32_t from, std::uint32_t to_pipeline,
                                std::uint32_t to, double bytes) const {
-  const auto there = place(to_pipeline, to).node;
-  const auto w = link_cost_between(c_, place(p, from).node, there, layout_.flows(p, from));
-  return {link_of(p, from, there), w.alone_s(bytes), w.latency_s, w.share(bytes)};
+  const auto here = place(p, from).node, there = place(to_pipeline, to).node;
+  const auto w = link_cost_between(c_, here, there, layout_.flows(p, from));
+  const auto link = link_of(p, from, there);
+  if (!w.has_rates() || shares_intra(c_, here, there))
+    return {link, w.alone_s(bytes), w.latency_s, w.share(bytes)};
+  const auto a = card_kinds_[std::size_t{p} * layout_.stages + from],
+             b = card_kinds_[std::size_t{to_pipeline} * layout_.stages + to];
+  const auto at = std::ranges::find_if(known_, [&](const known_route& k) {
+    return k.bytes == bytes && k.from == a && k.to == b && k.flows == w.flows;
+  });
+  if (at != known_.end()) return {link, at->alone_s, w.latency_s, at->share};
+  known_.push_back({a, b, w.flows, bytes, w.alone_s(bytes), w.share(bytes)});
+  return {link, known_.back().alone_s, w.latency_s, known_.back().share};
 }
 
 /// Over the WAN each pipeline has its own pair of nodes, so the link is a new one.
@@ -110,26 +128,31 @@ std::vector<peer_route> tensor_routes::peers(std::uint32_t p, std::uint32_t s,
   // Each of a program's GPUs that share the stage sums its own part, over the node's one card.
   const double rings = divides_words(job_) ? layout_.parts_of(p)[s].tensor_parallel : 1;
   std::vector<peer_route> all;
-  // A route to a node with an equal card is the same: with rates by size, each costs some
-  // logarithms, and there are peers x peers of them.
-  std::map<std::uint32_t, lan_route> known;
+  // A route to a node with an equal card is the same, and there are peers x peers of them: by kind
+  // of card, its index in `all`.
+  std::vector<std::pair<std::uint32_t, std::size_t>> known;
   const bool in_domain = c_.nodes[place(p, s).node].nvlink_domain.has_value();
-  const auto new_route = [&](std::uint32_t peer, bool leaves) {
-    return route(p, s, peer, s, leaves ? rings * chunk : chunk);
-  };
-  const auto route_to = [&](std::uint32_t peer) -> peer_route& {
-    const bool leaves = place(peer, s).node != place(p, s).node;
-    lan_route w;
-    if (leaves && !in_domain) {
-      const auto kind = card_kinds_[std::size_t{peer} * layout_.stages + s];
-      const auto [same, fresh] = known.try_emplace(kind);
-      if (fresh) same->second = new_route(peer, true);
-      w = same->second;
-    } else {
-      w = new_route(peer, leaves);
-    }
+  const auto index_of = [&](const lan_route& w) {
     const auto at = std::ranges::find(all, w, &peer_route::route);
-    return at != all.end() ? *at : all.emplace_back(peer_route{w, {}, 0});
+    const auto index = static_cast<std::size_t>(at - all.begin());
+    if (at == all.end()) all.push_back({w, {}, 0});
+    return index;
+  };
+  const auto& of_stage = runs_[s];
+  const auto own_node = of_stage.nodes[p];
+  const auto route_to = [&](std::uint32_t peer) -> peer_route& {
+    const bool leaves = of_stage.nodes[peer] != own_node;
+    const auto new_index = [&] {
+      return index_of(route(p, s, peer, s, leaves ? rings * chunk : chunk));
+    };
+    if (!leaves || in_domain) return all[new_index()];
+    const auto kind = of_stage.card_kinds[peer];
+    const auto same = std::ranges::find(known, kind, &std::pair<std::uint32_t, std::size_t>::first);
+    if (same != known.end()) return all[same->second];
+    known.emplace_back(kind, new_index());
+    auto& to = all[known.back().second];
+    to.pipelines.reserve(end - first);
+    return to;
   };
   for (auto peer = first; peer < end; ++peer) {
     if (peer == p) continue;

@@ -56,6 +56,21 @@ class tensor_routes {
   // By `costs`: each stage's node's link to others, and which of these have equal rates.
   std::vector<std::uint32_t> cards_, card_kinds_;
   std::uint32_t links_ = 0;
+  /// A stage's peers by datacenter, and what their running sum takes: the same for all of them.
+  struct stage_runs {
+    std::vector<std::uint32_t> first;  // pipelines
+    double between_s = 0;
+    std::vector<node_index> nodes{};          // by pipeline
+    std::vector<std::uint32_t> card_kinds{};  // by pipeline
+  };
+  std::vector<stage_runs> runs_;  // by stage
+  /// Times over cards with rates by size, each of which costs some logarithms: most routes of a
+  /// plan are of few kinds.
+  struct known_route {
+    std::uint32_t from = 0, to = 0, flows = 0;  // kinds of cards
+    double bytes = 0, alone_s = 0, share = 1;
+  };
+  mutable std::vector<known_route> known_;
 };
 
 /// Seconds until a stage and its peers in all datacenters have summed their gradients on otherwise

@@ -39,6 +39,32 @@ expected<void> take_gpus(const cluster& c, const plan_stage& stage, std::uint32_
                 stage.datacenter ? " of " + c.datacenters[*stage.datacenter].name : "");
 }
 
+/// Whether two groups' stages need the same memory: they may be in other datacenters.
+bool need_equal_bytes(const pipeline_group& a, const pipeline_group& b) {
+  return a.microbatches == b.microbatches &&
+         std::ranges::equal(a.stages, b.stages, [](const plan_stage& x, const plan_stage& y) {
+           return x.first == y.first && x.count == y.count &&
+                  x.tensor_parallel == y.tensor_parallel && x.gpu == y.gpu && x.held == y.held;
+         });
+}
+
+/// Sets what each GPU of the group's stages needs.
+expected<void> set_bytes(const cluster& c, const job_spec& job, const batch_split& batch,
+                         pipeline_group& g) {
+  const auto parts = planners::parts_of(job, g.stages);
+  if (!parts) return refuse(parts.error());
+  const auto stages = static_cast<std::uint32_t>(g.stages.size());
+  for (std::uint32_t s = 0; s < stages; ++s) {
+    auto& stage = g.stages[s];
+    const auto& gpu = c.gpus[*stage.gpu];
+    auto load = load_of(job, batch, stages - 1 - s, gpu.memory_bytes(), stages);
+    load.held = std::min(load.held, stage.held.value_or(load.held));
+    stage.bytes_per_gpu =
+        stage_bytes_on(gpu, job, (*parts)[s], load, c.settings.memory_headroom) + guest_bytes(job);
+  }
+  return {};
+}
+
 /// The index of a name; none: the list does not have it.
 template <class List>
 std::optional<std::uint32_t> index_of(const List& all, const std::string& name) {
@@ -150,6 +176,7 @@ expected<placed_plan> plan_of_groups(const cluster& c, const idle_index& idle, c
   how.groups = groups;
   std::vector<std::uint32_t> left;
   for (node_index n = 0; n < c.nodes.size(); ++n) left.push_back(idle.idle(n));
+  const pipeline_group* before = nullptr;
   for (auto& g : *how.groups) {
     if (g.stages.size() != how.pipeline_parallel)
       return refuse(reason::kind::invalid, "the groups of the plan have {} and {} stages",
@@ -164,18 +191,14 @@ expected<placed_plan> plan_of_groups(const cluster& c, const idle_index& idle, c
       if (std::ranges::find(how.gpu_types, *s.gpu) == how.gpu_types.end())
         how.gpu_types.push_back(*s.gpu);
     }
-    const auto parts = parts_of(job, g.stages);
-    if (!parts) return refuse(parts.error());
-    const batch_split batch{g.microbatches, rows, how.data_parallel};
-    const auto stages = how.pipeline_parallel;
-    for (std::uint32_t s = 0; s < stages; ++s) {
-      auto& stage = g.stages[s];
-      const auto& gpu = c.gpus[*stage.gpu];
-      auto load = load_of(job, batch, stages - 1 - s, gpu.memory_bytes(), stages);
-      load.held = std::min(load.held, stage.held.value_or(load.held));
-      stage.bytes_per_gpu =
-          stage_bytes_on(gpu, job, (*parts)[s], load, c.settings.memory_headroom) +
-          guest_bytes(job);
+    if (before && need_equal_bytes(*before, g)) {
+      for (std::size_t i = 0; i < g.stages.size(); ++i)
+        g.stages[i].bytes_per_gpu = before->stages[i].bytes_per_gpu;
+    } else if (auto ok = set_bytes(c, job, {g.microbatches, rows, how.data_parallel}, g); !ok) {
+      return refuse(ok.error());
+    }
+    before = &g;
+    for (const auto& stage : g.stages) {
       how.bytes_per_gpu = std::max(how.bytes_per_gpu, stage.bytes_per_gpu);
       if (auto ok = take_gpus(c, stage, g.pipelines, left, out.where); !ok)
         return refuse(ok.error());

@@ -82,6 +82,7 @@ range_costs stage_table::ask(const cluster& c, const job_spec& job, const gpus_o
   // A stage that cuts glued layers apart has no memory that is enough.
   const bool cuts_glue =
       is_glued(job.model, first) || (!last && is_glued(job.model, first + count));
+  const double without = cuts_glue ? 0 : bytes(0);
   return {x.forward_s,
           x.recompute_s,
           x.backward_s,
@@ -90,8 +91,8 @@ range_costs stage_table::ask(const cluster& c, const job_spec& job, const gpus_o
           static_cast<double>(x.gradient_bytes),
           static_cast<double>(x.tied_bytes),
           static_cast<double>(x.activation_bytes),
-          cuts_glue ? never : bytes(0),
-          cuts_glue ? 0 : bytes(1) - bytes(0)};
+          cuts_glue ? never : without,
+          cuts_glue ? 0 : bytes(1) - without};
 }
 
 }  // namespace troupe::planners

@@ -13,6 +13,7 @@
 #include "planners/devices/profile.hpp"
 #include "planners/model/job_memory.hpp"
 #include "planners/plans/explicit_plan.hpp"
+#include "planners/search/job_space/better_plans.hpp"
 
 namespace troupe::planners {
 
@@ -114,9 +115,11 @@ cost_model_times::cost_model_times(const cluster& c, const idle_index& idle, con
   set_max_stages();
   links_.emplace(c_, idle_, gpus_, job_.pipeline.connections);
   for (std::uint32_t k = 0; k < problem_.classes.size(); ++k) {
-    here_.push_back(peers_here(k));
-    max_here_ = std::max(max_here_, here_.back());
-    max_card_bytes_s_ = std::max(max_card_bytes_s_, links_->card_bytes_s(problem_.classes[k].kind));
+    for (const bool kinds : {false, true}) {
+      auto& on_node = peers_[kinds ? 1 : 0];
+      on_node.here.push_back(peers_here(k, kinds));
+      on_node.max = std::max(on_node.max, on_node.here.back());
+    }
   }
 }
 
@@ -186,7 +189,7 @@ void cost_model_times::set_max_stages() {
     const double memory = c_.gpus[gpus_[problem_.classes[k].kind]].memory_bytes();
     for (std::uint32_t stages = 1; stages < needed; ++stages) {
       const auto count = (problem_.pieces + stages - 1) / stages;
-      const auto& first = costs(rows, k, 0, count, stages - 1);
+      const auto& first = costs(facts(rows).classes[k], 0, count, stages - 1);
       if (first.bytes + stages * first.bytes_each < memory) needed = stages;
     }
   }
@@ -198,9 +201,16 @@ std::uint32_t cost_model_times::piece(std::uint32_t unit) const {
   return std::min(unit * unit_, pieces_of(job_.model));
 }
 
-const stage_table& cost_model_times::table(std::uint32_t tensor, std::uint32_t rows) const {
-  auto& t = tables_[{tensor, rows}];
-  if (t) return *t;
+/// Facts of all classes for one number of rows, made when they are first asked for.
+const cost_model_times::rows_facts& cost_model_times::facts(std::uint32_t rows) const {
+  if (last_facts_ && last_facts_->rows == rows) return *last_facts_;
+  auto& known = facts_[rows];
+  if (!known) known = std::make_unique<rows_facts>(facts_of_rows(rows));
+  last_facts_ = known.get();
+  return *last_facts_;
+}
+
+cost_model_times::rows_facts cost_model_times::facts_of_rows(std::uint32_t rows) const {
   std::vector<stage_table::gpus_of_stage> types;
   for (const auto g : gpus_) {
     const auto at = std::ranges::find(c_.nodes, g, &node::gpu);
@@ -208,198 +218,241 @@ const stage_table& cost_model_times::table(std::uint32_t tensor, std::uint32_t r
   }
   // The more pipelines share a program's states, the less each needs.
   const auto pipelines = job_.memory && job_.memory->zero > 0 ? problem_.microbatches(rows) : 1;
-  t = std::make_unique<stage_table>(c_, job_, tensor, rows, types, pipelines);
-  return *t;
+  rows_facts out{rows, {}, {}, std::vector<double>(problem_.pieces + 1, -1)};
+  for (const auto& c : problem_.classes) {
+    class_facts k;
+    k.kind = c.kind;
+    for (std::size_t i = 0; i < out.classes.size() && !k.table; ++i)
+      if (problem_.classes[i].tensor == c.tensor) k.table = out.classes[i].table;
+    if (!k.table) {
+      out.tables.push_back(
+          std::make_unique<stage_table>(c_, job_, c.tensor, rows, types, pipelines));
+      k.table = out.tables.back().get();
+    }
+    const auto& gpu = c_.gpus[gpus_[c.kind]];
+    k.memory_bytes = gpu.memory_bytes();
+    k.launch_s = launch_s(job_, gpu);
+    const link_floors::tensor_sizes sizes{k.table->min_activation_bytes(),
+                                          k.table->max_activation_bytes()};
+    k.send_s = links_->send_s(c.kind, c.tensor, sizes);
+    // Each way; over the WAN a program's stage sends beside its steps, too.
+    k.crossing_s = crosses() ? links_->crossing_s(c.kind, c.tensor, sizes) : cannot_be;
+    k.hop_s = k.send_s + k.launch_s + links_->receive_s(c.kind, largest_tensor_, sizes);
+    out.classes.push_back(k);
+  }
+  return out;
 }
 
-const range_costs& cost_model_times::costs(std::uint32_t rows, std::uint32_t cls,
-                                           std::uint32_t first, std::uint32_t count,
-                                           std::uint32_t behind) const {
-  const auto& c = problem_.classes[cls];
-  const auto& t = table(c.tensor, rows);
-  if (behind == 0) return t.last(c.kind, piece(first));
-  return t.middle(c.kind, piece(first), piece(first + count) - piece(first));
+const range_costs& cost_model_times::costs(const class_facts& k, std::uint32_t first,
+                                           std::uint32_t count, std::uint32_t behind) const {
+  if (behind == 0) return k.table->last(k.kind, piece(first));
+  return k.table->middle(k.kind, piece(first), piece(first + count) - piece(first));
 }
 
 space_times::stage_floor cost_model_times::floor_of(std::uint32_t rows, std::uint32_t cls,
                                                     std::uint32_t first, std::uint32_t count,
                                                     std::uint32_t behind) const {
-  const auto& c = problem_.classes[cls];
-  const auto& k = costs(rows, cls, first, count, behind);
-  if (!(k.bytes + (behind + 1) * k.bytes_each < c_.gpus[gpus_[c.kind]].memory_bytes()))
-    return {cannot_be, cannot_be, 0};
+  const auto& c = facts(rows).classes[cls];
+  const auto& k = costs(c, first, count, behind);
+  if (!(k.bytes + (behind + 1) * k.bytes_each < c.memory_bytes)) return {cannot_be, cannot_be, 0};
   const double own_s = k.forward_s + k.backward_s;
   if (behind == 0 && first == 0) return {own_s, k.step_s(), 0};
-  const auto& t = table(c.tensor, rows);
-  const link_floors::tensor_sizes sizes{t.min_activation_bytes(), t.max_activation_bytes()};
-  const double send = links_->send_s(c.kind, c.tensor, sizes);
-  // Each way; over the WAN a program's stage sends beside its steps, too.
-  const double crossing = crosses() ? links_->crossing_s(c.kind, c.tensor, sizes) : cannot_be;
   if (!sends_in_steps_)
-    return {own_s + (behind > 0 ? 2 * std::min(send, crossing) : 0), k.step_s(),
+    return {own_s + (behind > 0 ? 2 * std::min(c.send_s, c.crossing_s) : 0), k.step_s(),
             behind * k.forward_s};
   // A program's stage is busy while it sends or receives: each way at both ends of a hop.
-  const double receive = links_->receive_s(c.kind, largest_tensor_, sizes);
-  const double hop = send + launch_s(job_, c_.gpus[gpus_[c.kind]]) + receive;
   const double hops = (behind > 0 ? 1 : 0) + (first > 0 ? 1 : 0);
-  const double in_steps = crossing < cannot_be ? 0 : hops * hop;
-  return {own_s + hops * std::min(hop, crossing), k.step_s() + in_steps,
+  const double in_steps = c.crossing_s < cannot_be ? 0 : hops * c.hop_s;
+  return {own_s + hops * std::min(c.hop_s, c.crossing_s), k.step_s() + in_steps,
           behind * (k.forward_s + in_steps)};
-}
-
-/// Gradients that the stage sums with its peers: a tied embedding's are its first stage's.
-double cost_model_times::summed_bytes(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
-                                      std::uint32_t count) const {
-  const bool last = first + count == problem_.pieces;
-  const auto& k = costs(rows, cls, first, count, last ? 0 : 1);
-  return std::max(0.0, k.gradient_bytes - k.tied_bytes);
 }
 
 std::vector<std::uint64_t> cost_model_times::summed_bytes_of(const space_plan& plan) const {
   std::vector<std::uint64_t> bytes(plan.stages());
   for (std::uint32_t i = 0; i < plan.stages(); ++i) {
     const auto end = i + 1 < plan.stages() ? plan.firsts[i + 1] : problem_.pieces;
-    for (const auto& g : plan.groups)
-      bytes[i] =
-          std::max(bytes[i], static_cast<std::uint64_t>(summed_bytes(
-                                 plan.rows, g.seats[i].cls, plan.firsts[i], end - plan.firsts[i])));
+    for (const auto& g : plan.groups) {
+      const auto& sum = sum_of(plan.rows, g.seats[i].cls, plan.firsts[i], end - plan.firsts[i]);
+      bytes[i] = std::max(bytes[i], static_cast<std::uint64_t>(sum.bytes));
+    }
   }
   return bytes;
 }
 
-double cost_model_times::peers_here(std::uint32_t cls) const {
+double cost_model_times::peers_here(std::uint32_t cls, bool kinds) const {
   const auto& c = problem_.classes[cls];
   std::uint32_t largest = 0, smallest_degree = c.tensor;
   for (const auto& p : problem_.pools)
     if (p.kind == c.kind) largest = std::max(largest, std::ranges::max(p.free));
   for (const auto& other : problem_.classes)
-    if (problem_.space.several_kinds && other.kind == c.kind)
-      smallest_degree = std::min(smallest_degree, other.tensor);
+    if (kinds && other.kind == c.kind) smallest_degree = std::min(smallest_degree, other.tensor);
   return largest < c.tensor ? 1 : 1.0 + (largest - c.tensor) / smallest_degree;
 }
 
-/// b / q of a stage of the class: its gradients over the fastest card of its kind.
-double cost_model_times::over_card_s(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
-                                     std::uint32_t count) const {
-  const auto& c = problem_.classes[cls];
-  const double rate = links_->card_bytes_s(c.kind), rings = divides_words(job_) ? c.tensor : 1;
-  return rate > 0 ? rings * summed_bytes(rows, cls, first, count) / rate : 0;
-}
-
-/// The same of any class, at least. Gradients do not depend on rows.
-const cost_model_times::min_sum& cost_model_times::min_sum_of(std::uint32_t rows,
-                                                              std::uint32_t first,
-                                                              std::uint32_t count) const {
-  auto [at, added] = min_sums_.try_emplace({first, count}, min_sum{cannot_be, cannot_be});
-  for (std::uint32_t k = 0; added && k < problem_.classes.size(); ++k) {
-    at->second.bytes = std::min(at->second.bytes, summed_bytes(rows, k, first, count));
-    at->second.over_card_s = std::min(at->second.over_card_s, over_card_s(rows, k, first, count));
+/// A tied embedding's gradients are its first stage's. Gradients do not depend on rows.
+const cost_model_times::stage_sum& cost_model_times::sum_of(std::uint32_t rows, std::uint32_t cls,
+                                                            std::uint32_t first,
+                                                            std::uint32_t count) const {
+  const auto classes = problem_.classes.size();
+  if (sums_.empty()) sums_.resize(problem_.pieces * (problem_.pieces + 1) * (classes + 1));
+  auto* of_range = &sums_[(first * (problem_.pieces + 1) + count) * (classes + 1)];
+  if (of_range[cls].bytes >= 0) return of_range[cls];
+  const auto& all = facts(rows).classes;
+  const bool last = first + count == problem_.pieces;
+  auto& smallest = of_range[classes];
+  smallest = {cannot_be, cannot_be};
+  for (std::size_t k = 0; k < classes; ++k) {
+    const auto& stage = costs(all[k], first, count, last ? 0 : 1);
+    const double bytes = std::max(0.0, stage.gradient_bytes - stage.tied_bytes);
+    const double rate = links_->card_bytes_s(all[k].kind);
+    const double rings = divides_words(job_) ? problem_.classes[k].tensor : 1;
+    of_range[k] = {bytes, rate > 0 ? rings * bytes / rate : 0};
+    smallest.bytes = std::min(smallest.bytes, bytes);
+    smallest.over_card_s = std::min(smallest.over_card_s, of_range[k].over_card_s);
   }
-  return at->second;
+  return of_range[cls];
 }
 
 // In one datacenter a stage of n peers, h of them on its node, sends 2 (n - h) chunks of b / n over
 // its card. Peers of several kinds, or of which one ends later, wait for each other: the sum begins
 // when all are there, and then takes as long as the slowest of a peer's routes, of which there are
 // as many as unlike cards; but the stage that ends last, of whatever class, has all of its own.
-// Over several datacenters peers are in R runs, of which the largest has a, a >= n / R: it sends 2
-// (a - h) chunks of b / a, and between runs another 2 (R - 1) of these follow each other. With the
-// fastest rate q of both this is no less than 2 b / q (1 - x / n) for x = (h + 1)^2 / 4 or h, if
-// that is larger: (R - 1 - h) / a is smallest for a = n / R and R = (h + 1) / 2.
 double cost_model_times::sum_floor_s(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
-                                     std::uint32_t count, std::uint32_t pipelines) const {
+                                     std::uint32_t count, std::uint32_t pipelines,
+                                     bool kinds) const {
   if (pipelines < 2 || links_->has_domains() || job_.pipeline.overlap.value_or(false)) return 0;
   const auto& c = problem_.classes[cls];
-  const bool kinds = problem_.space.several_kinds;
+  const auto& on_node = peers_[kinds ? 1 : 0];
   const auto part = [&](double here) { return 2 * std::max(0.0, 1 - here / pipelines); };
   const double cards = kinds ? links_->unlike_cards() : links_->unlike_cards(c.kind);
-  double in_one = part(here_[cls]) * over_card_s(rows, cls, first, count);
-  if (kinds)
-    in_one = std::max(in_one / cards, part(max_here_) * min_sum_of(rows, first, count).over_card_s);
+  auto of_any = sum_of(rows, cls, first, count);
+  double in_one = part(on_node.here[cls]) * of_any.over_card_s;
+  if (kinds) {
+    of_any = sum_of(rows, static_cast<std::uint32_t>(problem_.classes.size()), first, count);
+    in_one = std::max(in_one / cards, part(on_node.max) * of_any.over_card_s);
+  }
   if (!problem_.space.several_datacenters || problem_.datacenters < 2) return in_one;
-  const double here = kinds ? max_here_ : here_[cls];
-  const double bytes =
-      kinds ? min_sum_of(rows, first, count).bytes : summed_bytes(rows, cls, first, count);
-  const double rate = std::max(kinds ? max_card_bytes_s_ : links_->card_bytes_s(c.kind),
-                               links_->wan_bytes_s(kinds ? largest_tensor_ : c.tensor));
+  const double here = kinds ? on_node.max : on_node.here[cls];
+  return std::min(in_one, sum_of_runs_s(of_any.over_card_s / cards, of_any.bytes, here, pipelines,
+                                        kinds ? largest_tensor_ : c.tensor));
+}
+
+// Over several datacenters the n peers are in R runs, of which the largest has a, a >= n / R: each
+// of these sends 2 (a - h) chunks of b / a over its card, and between runs another 2 (R - 1) such
+// chunks follow each other. For a given R that is linear in 1 / a, so smallest at one of its ends:
+// n / R, or all but for R - 1 peers. At the first it is convex in R, and smallest where
+// 2 R - 1 = h x (card's time) / (WAN's time), but for the runs so small that all is on one node.
+double cost_model_times::sum_of_runs_s(double card_s, double bytes, double here,
+                                       std::uint32_t pipelines, std::uint32_t flows) const {
+  const double rate = links_->wan_bytes_s(flows), n = pipelines;
   if (!(rate > 0)) return 0;
-  return std::min(in_one,
-                  2 * links_->wan_latency_s() +
-                      part(std::max(here, (here + 1) * (here + 1) / 4)) * bytes / rate / cards);
+  const double wan_s = bytes / rate;
+  const auto s_of = [&](double runs, double largest) {
+    return card_s * std::max(0.0, 1 - here / largest) + (runs - 1) / largest * wan_s;
+  };
+  const double all_on_node = std::max(2.0, n / here);
+  const double runs =
+      std::clamp(wan_s > 0 ? (here * card_s / wan_s + 1) / 2 : all_on_node, 2.0, all_on_node);
+  return 2 * (links_->wan_latency_s() + std::min(s_of(runs, n / runs), s_of(2, n)));
+}
+
+double cost_model_times::tail_floor_s(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
+                                      std::uint32_t count, std::uint32_t pipelines) const {
+  return tail_floor_s(rows, cls, first, count, pipelines, problem_.space.several_kinds);
 }
 
 /// A stage's sum and update begin with its last backward, after which the backwards of the stages
 /// in front of it follow: these hide no more than those of all pieces before it, where they take
 /// the longest, and their sends.
 double cost_model_times::tail_floor_s(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
-                                      std::uint32_t count, std::uint32_t pipelines) const {
+                                      std::uint32_t count, std::uint32_t pipelines,
+                                      bool kinds) const {
   const bool last = first + count == problem_.pieces;
-  const auto& k = costs(rows, cls, first, count, last ? 0 : 1);
+  const auto& k = costs(facts(rows).classes[cls], first, count, last ? 0 : 1);
   const double update_s = job_.pipeline.overlap.value_or(false) ? 0 : k.update_s;
-  return std::max(
-      0.0, sum_floor_s(rows, cls, first, count, pipelines) + update_s - hidden_s(rows, first));
+  return std::max(0.0, sum_floor_s(rows, cls, first, count, pipelines, kinds) + update_s -
+                           hidden_s(rows, first));
 }
 
 /// The longest that backwards of the pieces before `first` may take, with their sends.
 double cost_model_times::hidden_s(std::uint32_t rows, std::uint32_t first) const {
   if (first == 0) return 0;
-  auto& known = hidden_[{rows, first}];
-  if (known > 0) return known;
-  for (std::uint32_t c = 0; c < problem_.classes.size(); ++c) {
-    const auto& cls = problem_.classes[c];
-    const auto& k = costs(rows, c, 0, first, 1);
+  const auto& of_rows = facts(rows);
+  auto& known = of_rows.hidden_s[first];
+  if (known >= 0) return known;
+  for (const auto& c : of_rows.classes) {
+    const auto& k = costs(c, 0, first, 1);
     // Pieces that no GPU of the class can hold at a time, in as many stages as there may be.
     const auto stages = std::min(first, problem_.max_stages - 1);
-    const auto bytes = table(cls.tensor, rows).max_activation_bytes();
-    double send = 2 * links_->longest_send_s(cls.kind, bytes);
+    const auto bytes = c.table->max_activation_bytes();
+    double send = 2 * links_->longest_send_s(c.kind, bytes);
     if (crosses()) send = std::max(send, links_->longest_crossing_s(bytes));
-    const double launch = launch_s(job_, c_.gpus[gpus_[cls.kind]]);
-    known = std::max(known, k.backward_s + stages * (send + launch));
+    known = std::max(known, k.backward_s + stages * (send + c.launch_s));
   }
   return known;
+}
+
+/// A send between two seats of a pipeline, as the shortest link that there may be takes it; asked
+/// for once.
+double cost_model_times::hop_s(std::uint32_t rows, const space_seat& from, const space_seat& to,
+                               double bytes) const {
+  const auto seats = problem_.classes.size() * problem_.datacenters;
+  auto& hops = facts(rows).hops;
+  if (hops.empty()) hops.resize(seats * seats);
+  const auto at = [&](const space_seat& x) {
+    return std::size_t{x.cls} * problem_.datacenters + x.datacenter;
+  };
+  auto& known = hops[at(from) * seats + at(to)];
+  if (known.bytes == bytes) return known.s;
+  const auto place = [&](const space_seat& x) {
+    const auto& c = problem_.classes[x.cls];
+    return link_floors::place{c.kind, x.datacenter, c.tensor};
+  };
+  const bool crossing = from.datacenter != to.datacenter;
+  known = {bytes, crossing ? links_->crossing_s(place(from), place(to), bytes)
+                           : links_->send_s(place(from), place(to), bytes)};
+  return known.s;
 }
 
 // The closed form of a group of one pipeline (planners/cost/closed_form.cpp) with the shortest
 // links that its stages may have inside datacenters, and those that they have between them.
 double cost_model_times::line_s(const space_line& line, std::uint32_t microbatches) const {
   const auto stages = static_cast<std::uint32_t>(line.firsts.size());
-  std::vector<step_costs> steps;
-  std::vector<double> hop_s(stages), wan_s(stages);  // a send on the way; its part of the WAN
+  const auto& all = facts(line.rows).classes;
+  auto& [steps, hop, wan] = scratch_;  // a send on the way; its part of the WAN
+  steps.clear();
+  hop.assign(stages, 0);
+  wan.assign(stages, 0);
   for (std::uint32_t i = 0; i < stages; ++i) {
-    const auto& c = problem_.classes[line.seats[i].cls];
+    const auto& c = all[line.seats[i].cls];
     const auto end = i + 1 < stages ? line.firsts[i + 1] : problem_.pieces;
     const auto behind = stages - 1 - i;
-    const auto& k =
-        costs(line.rows, line.seats[i].cls, line.firsts[i], end - line.firsts[i], behind);
-    if (!(k.bytes + (behind + 1) * k.bytes_each < c_.gpus[gpus_[c.kind]].memory_bytes()))
-      return cannot_be;
+    const auto& k = costs(c, line.firsts[i], end - line.firsts[i], behind);
+    if (!(k.bytes + (behind + 1) * k.bytes_each < c.memory_bytes)) return cannot_be;
     steps.push_back({k.forward_s, k.recompute_s, k.backward_s});
-    hop_s[i] = k.activation_bytes;
+    hop[i] = k.activation_bytes;
   }
-  const auto place_of = [&](std::uint32_t i) {
-    const auto& c = problem_.classes[line.seats[i].cls];
-    return link_floors::place{c.kind, line.seats[i].datacenter, c.tensor};
-  };
   for (std::uint32_t i = 0; i + 1 < stages; ++i) {
-    const auto a = place_of(i), b = place_of(i + 1);
-    const double bytes = std::exchange(hop_s[i], 0.0);
+    const auto &a = line.seats[i], &b = line.seats[i + 1];
+    const double bytes = std::exchange(hop[i], 0.0);
+    const double there = hop_s(line.rows, a, b, bytes);
     if (a.datacenter != b.datacenter) {
-      wan_s[i] = links_->crossing_s(a, b, bytes);
-      hop_s[i] = wan_s[i] + links_->crossing_latency_s(a.datacenter, b.datacenter);
+      wan[i] = there;
+      hop[i] = there + links_->crossing_latency_s(a.datacenter, b.datacenter);
       continue;
     }
-    const double there = links_->send_s(a, b, bytes), back = links_->send_s(b, a, bytes);
+    const double back = hop_s(line.rows, b, a, bytes);
     if (!sends_in_steps_) {
-      hop_s[i] = std::max(there, back);
+      hop[i] = std::max(there, back);
       continue;
     }
-    steps[i].forward += there + launch_s(job_, c_.gpus[gpus_[a.kind]]);
+    steps[i].forward += there + all[a.cls].launch_s;
     steps[i + 1].forward += there;
-    steps[i + 1].backward += back + launch_s(job_, c_.gpus[gpus_[b.kind]]);
+    steps[i + 1].backward += back + all[b.cls].launch_s;
     steps[i].backward += back;
   }
-  hop_s[stages - 1] = 0;
-  return one_pipeline_s(steps, hop_s, wan_s, microbatches);
+  hop[stages - 1] = 0;
+  return one_pipeline_s(steps, hop, wan, microbatches);
 }
 
 job_spec cost_model_times::job_of(const space_plan& plan) const {
@@ -442,14 +495,15 @@ bool cost_model_times::is_as_asked(const space_plan& plan) const {
 std::optional<std::vector<plan_stage>> cost_model_times::stages_of(const space_plan& plan,
                                                                    const space_group& group) const {
   std::vector<plan_stage> stages;
+  const auto& all = facts(plan.rows).classes;
   for (std::uint32_t i = 0; i < plan.stages(); ++i) {
     const auto& seat = group.seats[i];
     const auto& c = problem_.classes[seat.cls];
     const auto first = plan.firsts[i];
     const auto end = i + 1 < plan.stages() ? plan.firsts[i + 1] : problem_.pieces;
-    const auto& k = costs(plan.rows, seat.cls, first, end - first, plan.stages() - 1 - i);
-    if (!(k.bytes + (plan.stages() - i) * k.bytes_each < c_.gpus[gpus_[c.kind]].memory_bytes()))
-      return {};
+    const auto& of_class = all[seat.cls];
+    const auto& k = costs(of_class, first, end - first, plan.stages() - 1 - i);
+    if (!(k.bytes + (plan.stages() - i) * k.bytes_each < of_class.memory_bytes)) return {};
     stages.push_back(
         {piece(first), piece(end) - piece(first), c.tensor, gpus_[c.kind], 0, seat.datacenter});
   }
@@ -479,6 +533,15 @@ std::optional<placed_plan> cost_model_times::placed(const space_plan& plan) cons
   }
   if (!p || !fits(c_, idle_, p->how, p->where)) return {};
   return std::move(*p);
+}
+
+std::vector<space_plan> cost_model_times::variants(const space_plan& plan, double seconds,
+                                                   planning_budget& budget) const {
+  std::vector<space_plan> out;
+  if (problem_.space.free_cut)
+    if (auto cut = exactly_cut(*this, plan, seconds, budget)) out.push_back(std::move(*cut));
+  if (auto order = in_cheapest_order(*this, plan)) out.push_back(std::move(*order));
+  return out;
 }
 
 space_value cost_model_times::value(const space_plan& plan) const {

@@ -14,6 +14,7 @@
 #include "messages/domain/link_cost.hpp"
 #include "planners/cluster/idle_index.hpp"
 #include "planners/plans/fits.hpp"
+#include "planners/schedule/schedule.hpp"
 #include "planners/search/job_space/link_floors.hpp"
 #include "planners/search/space/space_problem.hpp"
 #include "planners/search/space/space_times.hpp"
@@ -55,8 +56,12 @@ class cost_model_times final : public space_times {
                       std::uint32_t count, std::uint32_t pipelines) const override;
   double line_s(const space_line& line, std::uint32_t microbatches) const override;
   space_value value(const space_plan& plan) const override;
+  std::vector<space_plan> variants(const space_plan& plan, double seconds,
+                                   planning_budget& budget) const override;
+  /// Peers of one kind have a sum's floor of their own.
+  const space_times& of_alike() const override { return alike_; }
   std::uint64_t units_of(const space_plan& plan) const override {
-    return 2'000 + 700 * std::uint64_t{plan.pipelines()} * plan.stages();
+    return 2'000 + 300 * std::uint64_t{plan.pipelines()} * plan.stages();
   }
 
  private:
@@ -68,22 +73,47 @@ class cost_model_times final : public space_times {
   void add_rows();
   void set_max_stages();
   std::uint32_t piece(std::uint32_t unit) const;
-  const stage_table& table(std::uint32_t tensor, std::uint32_t rows) const;
-  const range_costs& costs(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
-                           std::uint32_t count, std::uint32_t behind) const;
-  double hidden_s(std::uint32_t rows, std::uint32_t first) const;
-  double sum_floor_s(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
-                     std::uint32_t count, std::uint32_t pipelines) const;
-  double over_card_s(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
-                     std::uint32_t count) const;
-  struct min_sum {
-    double bytes = 0, over_card_s = 0;
+  /// Costs of a class, and the shortest sends that a stage of it may have.
+  struct class_facts {
+    const stage_table* table = nullptr;
+    std::uint32_t kind = 0;
+    double memory_bytes = 0, launch_s = 0;
+    double send_s = 0, crossing_s = 0, hop_s = 0;
   };
-  const min_sum& min_sum_of(std::uint32_t rows, std::uint32_t first, std::uint32_t count) const;
-  double summed_bytes(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
-                      std::uint32_t count) const;
+  struct known_hop {
+    double bytes = -1, s = 0;
+  };
+  struct rows_facts {
+    std::uint32_t rows = 0;
+    std::vector<std::unique_ptr<stage_table>> tables;  // by degree
+    std::vector<class_facts> classes;
+    mutable std::vector<double> hidden_s;   // by first piece; below 0: not known
+    mutable std::vector<known_hop> hops{};  // by sender's and receiver's class and datacenter
+  };
+  const rows_facts& facts(std::uint32_t rows) const;
+  rows_facts facts_of_rows(std::uint32_t rows) const;
+  const range_costs& costs(const class_facts& k, std::uint32_t first, std::uint32_t count,
+                           std::uint32_t behind) const;
+  double hidden_s(std::uint32_t rows, std::uint32_t first) const;
+  double hop_s(std::uint32_t rows, const space_seat& from, const space_seat& to,
+               double bytes) const;
+  /// `kinds`: of plans whose pipelines may be of several kinds.
+  double tail_floor_s(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
+                      std::uint32_t count, std::uint32_t pipelines, bool kinds) const;
+  double sum_floor_s(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
+                     std::uint32_t count, std::uint32_t pipelines, bool kinds) const;
+  /// The same over several datacenters. `card_s`: of all gradients over the card.
+  double sum_of_runs_s(double card_s, double bytes, double here, std::uint32_t pipelines,
+                       std::uint32_t flows) const;
+  /// Gradients that a stage sums with its peers, and their time over the fastest card of its kind.
+  struct stage_sum {
+    double bytes = -1, over_card_s = -1;  // below 0: not known
+  };
+  /// One past the last class: at least, of any class.
+  const stage_sum& sum_of(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
+                          std::uint32_t count) const;
   /// Peers of a stage of the class that its node may have, itself included.
-  double peers_here(std::uint32_t cls) const;
+  double peers_here(std::uint32_t cls, bool kinds) const;
   bool crosses() const {
     return problem_.space.mixed_pipelines && problem_.space.several_datacenters &&
            problem_.datacenters > 1;
@@ -92,6 +122,28 @@ class cost_model_times final : public space_times {
   std::optional<std::vector<plan_stage>> stages_of(const space_plan& plan,
                                                    const space_group& group) const;
 
+  /// These times for plans whose pipelines are all alike.
+  class alike_times final : public space_times {
+   public:
+    explicit alike_times(const cost_model_times& all) : all_{all} {}
+    stage_floor floor_of(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
+                         std::uint32_t count, std::uint32_t behind) const override {
+      return all_.floor_of(rows, cls, first, count, behind);
+    }
+    double tail_floor_s(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
+                        std::uint32_t count, std::uint32_t pipelines) const override {
+      return all_.tail_floor_s(rows, cls, first, count, pipelines, false);
+    }
+    double line_s(const space_line& line, std::uint32_t microbatches) const override {
+      return all_.line_s(line, microbatches);
+    }
+    space_value value(const space_plan& plan) const override { return all_.value(plan); }
+    std::uint64_t units_of(const space_plan& plan) const override { return all_.units_of(plan); }
+
+   private:
+    const cost_model_times& all_;
+  };
+
   const cluster& c_;
   const idle_index& idle_;
   job_spec job_;
@@ -99,15 +151,23 @@ class cost_model_times final : public space_times {
   std::uint32_t unit_ = 1;  // of the model's pieces: what a piece of the problem is
   bool sends_in_steps_ = false;
   std::uint32_t largest_tensor_ = 1;
-  std::vector<double> here_;  // peers_here, by class
-  double max_here_ = 1, max_card_bytes_s_ = 0;
+  struct node_peers {
+    std::vector<double> here;  // peers_here, by class
+    double max = 1;
+  };
+  node_peers peers_[2];              // of pipelines that are all alike; of any kinds
   std::vector<gpu_index> gpus_;      // by kind
   std::vector<idle_index> idle_in_;  // by datacenter
   std::optional<link_floors> links_;
-  // By degree and rows; by rows and first piece.
-  mutable std::map<std::pair<std::uint32_t, std::uint32_t>, std::unique_ptr<stage_table>> tables_;
-  mutable std::map<std::pair<std::uint32_t, std::uint32_t>, double> hidden_;
-  mutable std::map<std::pair<std::uint32_t, std::uint32_t>, min_sum> min_sums_;  // by range
+  alike_times alike_{*this};
+  mutable std::map<std::uint32_t, std::unique_ptr<rows_facts>> facts_;
+  mutable const rows_facts* last_facts_ = nullptr;
+  mutable std::vector<stage_sum> sums_;  // by range and class
+  struct line_steps {
+    std::vector<step_costs> steps;
+    std::vector<double> hop_s, wan_s;
+  };
+  mutable line_steps scratch_;  // of line_s(), which is asked for very often
 };
 
 }  // namespace troupe::planners

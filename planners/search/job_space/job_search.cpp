@@ -6,7 +6,6 @@
 
 #include "messages/base/refuse.hpp"
 #include "planners/plans/bounds.hpp"
-#include "planners/search/job_space/better_plans.hpp"
 #include "planners/search/space/space_bound.hpp"
 #include "planners/search/space/space_search.hpp"
 
@@ -31,41 +30,10 @@ expected<job_search> job_search::of(const cluster& c, const idle_index& idle, co
   return out;
 }
 
-namespace {
-
-constexpr std::size_t improved_plans = 8;
-
-/// Adds to the best plans what is better of them in other orders and cuts, as far as the budget
-/// lasts.
-void improve(const cost_model_times& times, space_result& found, planning_budget& budget) {
-  const auto& p = times.problem();
-  const auto add = [&](std::size_t i, const std::optional<space_plan>& plan) {
-    if (!plan || !budget.spend(times.units_of(*plan))) return;
-    const auto value = times.value(*plan);
-    ++found.valued;
-    const double score = score_of(p, value, gpus_of(p, *plan));
-    const auto is_known = [&](const valued_plan& x) { return x.plan == *plan; };
-    if (!(score < found.plans[i].score) || std::ranges::any_of(found.plans, is_known)) return;
-    found.plans.push_back({*plan, value, score});
-  };
-  const auto some = std::min(found.plans.size(), improved_plans);
-  for (std::size_t i = 0; i < some && !budget.exhausted(); ++i) {
-    const auto one = found.plans[i];
-    if (p.space.free_cut) add(i, exactly_cut(times, one.plan, one.value.seconds, budget));
-    add(i, in_cheapest_order(times, one.plan));
-  }
-}
-
-}  // namespace
-
 job_search::result job_search::search(std::size_t wanted, planning_budget& budget) const {
   result all;
   for (const auto& r : rooms_) {
-    auto own = budget.part(budget.left() / 5 * 4);
-    auto found =
-        search_space(r->times->problem(), *r->times, std::max(wanted, improved_plans), own);
-    budget.charge(own);
-    if (!found.exact) improve(*r->times, found, budget);
+    const auto found = search_space(r->times->problem(), *r->times, wanted, budget);
     for (const auto& p : found.plans) all.plans.push_back({r->times.get(), p});
     all.cuts += found.cuts, all.valued += found.valued;
     all.exact = all.exact && found.exact;

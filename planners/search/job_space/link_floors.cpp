@@ -100,6 +100,10 @@ link_floors::link_floors(const cluster& c, const idle_index& idle,
       }
       if (ends[0] && ends[1]) wan_.push_back(std::move(p));
     }
+  for (std::size_t i = 0; i < wan_.size(); ++i) {
+    const double s = wan_[i].of.latency_us * 1e-6;
+    wan_latency_s_ = i == 0 ? s : std::min(wan_latency_s_, s);
+  }
 }
 
 double link_floors::send_s(std::uint32_t kind, std::uint32_t tensor,
@@ -174,15 +178,11 @@ double link_floors::crossing_latency_s(std::uint32_t a, std::uint32_t b) const {
 }
 
 double link_floors::wan_bytes_s(std::uint32_t flows) const {
-  double rate = 0;
+  if (flows >= wan_bytes_s_.size()) wan_bytes_s_.resize(flows + 1, -1);
+  auto& rate = wan_bytes_s_[flows];
+  if (rate >= 0) return rate;
   for (const auto& w : wan_) rate = std::max(rate, max_bytes_s(w.of, flows));
-  return rate;
-}
-
-double link_floors::wan_latency_s() const {
-  double s = no_link;
-  for (const auto& w : wan_) s = std::min(s, w.of.latency_us * 1e-6);
-  return s < no_link ? s : 0;
+  return rate = std::max(0.0, rate);
 }
 
 }  // namespace troupe::planners

@@ -46,7 +46,7 @@ class link_floors {
   /// flows; and the shortest latency of the WAN.
   double card_bytes_s(std::uint32_t kind) const { return cards_[kind]; }
   double wan_bytes_s(std::uint32_t flows) const;
-  double wan_latency_s() const;
+  double wan_latency_s() const { return wan_latency_s_; }
   /// Cards with other rates that nodes of a kind, or of any, have in one datacenter, at most.
   std::uint32_t unlike_cards(std::uint32_t kind) const { return unlike_of_kind_[kind]; }
   std::uint32_t unlike_cards() const { return unlike_; }
@@ -70,7 +70,9 @@ class link_floors {
 
   std::vector<lan_link> lan_;
   std::vector<wan_pair> wan_;
-  std::vector<double> cards_;  // by kind
+  double wan_latency_s_ = 0;
+  mutable std::vector<double> wan_bytes_s_;  // by flows; below 0: not known
+  std::vector<double> cards_;                // by kind
   std::vector<std::uint32_t> unlike_of_kind_;
   std::uint32_t unlike_ = 1;
   bool has_domains_ = false;

@@ -18,6 +18,9 @@ namespace {
 
 constexpr double no_plan = std::numeric_limits<double>::infinity();
 
+// Of more routes only neighbours change places: all orders are for the best plan alone.
+constexpr std::size_t few_orders = 2;
+
 std::uint32_t gpus_of_line(const space_problem& p, const std::vector<std::uint32_t>& classes) {
   std::uint32_t n = 0;
   for (const auto c : classes) n += p.classes[c].tensor;
@@ -86,15 +89,17 @@ space_plan alike_plan(std::uint32_t rows, std::uint32_t microbatches,
   return plan;
 }
 
-alike_search::alike_search(floor_table& floors, const space_room& room, best_plans& best,
-                           planning_budget& budget)
-    : floors_{floors},
-      problem_{floors.problem()},
+alike_search::alike_search(const space_problem& p, const space_times& times, floor_table& floors,
+                           const space_room& room, best_plans& best, planning_budget& budget)
+    : problem_{p},
+      times_{times},
+      floors_{floors},
       room_{room},
       best_{best},
       budget_{budget},
       paths_{floors},
-      rows_{problem_.space.searched_rows ? problem_.rows.size() : 1} {
+      rows_{problem_.space.searched_rows ? problem_.rows.size() : 1},
+      spent_{floors.units() + best.units()} {
   for (std::uint32_t k = 0; k < problem_.kinds.size(); ++k) gpus_.push_back(room.gpus(k));
   for (const auto rows : problem_.rows) {
     const double m = problem_.microbatches(rows);
@@ -127,8 +132,14 @@ void alike_search::run() {
     collect_cuts();
   else
     add_even_cuts();
-  for (const auto& [key, rough] : rough_) cuts_.push_back({key.first, key.second, rough});
-  std::ranges::stable_sort(cuts_, {}, &ranked_cut::rough);
+  std::vector<ranked_cut> cuts;
+  for (const auto& [key, rough] : rough_) cuts.push_back({key.first, key.second, rough});
+  std::ranges::stable_sort(cuts, {}, &ranked_cut::rough);
+  run(std::move(cuts));
+}
+
+void alike_search::run(std::vector<ranked_cut> cuts) {
+  cuts_ = std::move(cuts);
   for (const auto& cut : cuts_) {
     try_cut(cut);
     if (!spend()) break;
@@ -136,20 +147,22 @@ void alike_search::run() {
   if (best_.all().empty() && problem_.space.mixed_pipelines) try_crossing();
   const auto first = best_.all();
   for (std::size_t i = 0; i < std::min<std::size_t>(first.size(), 8); ++i)
-    offer_orders(best_, first[i].plan);
+    offer_orders(best_, first[i].plan, few_orders);
   // From the best plan that was not yet tried, as long as there are such among the first few.
   std::vector<space_plan> tried;
+  const auto is_tried = [&](const valued_plan& v) {
+    return std::ranges::any_of(tried, [&](const space_plan& t) { return are_alike(t, v.plan); });
+  };
   for (int rounds = 0; rounds < 24 && spend(); ++rounds) {
     const auto& all = best_.all();
     const auto end =
         all.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(8, all.size()));
-    const auto next = std::find_if(all.begin(), end, [&](const valued_plan& v) {
-      return std::ranges::find(tried, v.plan) == tried.end();
-    });
+    const auto next = std::find_if_not(all.begin(), end, is_tried);
     if (next == end) break;
     tried.push_back(next->plan);
     move(tried.back());
   }
+  if (!best_.all().empty() && spend()) offer_orders(best_, space_plan{best_.all().front().plan});
 }
 
 void alike_search::collect_cuts() {
@@ -236,9 +249,9 @@ double alike_search::rough_s(std::size_t rows_index, const std::vector<std::uint
   const auto rows = problem_.rows[rows_index];
   double tail = 0;
   for (std::size_t i = 0; i < firsts.size(); ++i)
-    tail = std::max(tail, floors_.times().tail_floor_s(rows, line.classes[i], firsts[i],
-                                                       end_of(problem_, firsts, i) - firsts[i],
-                                                       static_cast<std::uint32_t>(pipelines)));
+    tail = std::max(tail, times_.tail_floor_s(rows, line.classes[i], firsts[i],
+                                              end_of(problem_, firsts, i) - firsts[i],
+                                              static_cast<std::uint32_t>(pipelines)));
   const double share = std::max(1.0, problem_.microbatches(rows) / pipelines);
   return line.way_s + (share - 1) * line.step_s + tail;
 }
@@ -281,9 +294,7 @@ void alike_search::try_line(std::size_t rows_index, const std::vector<std::uint3
     units_ += 10 + 5 * firsts.size();
     // The rough score is a lower bound: beyond the best plan's it is only for moves to begin at,
     // and for cuts that several kinds of pipelines may have.
-    const double near = problem_.space.several_kinds ? no_plan : 1.01;
-    if (rough_score(rows_index, firsts, line, pipelines) <
-        std::min(best_.worst(), near * best_.best()))
+    if (rough_score(rows_index, firsts, line, pipelines) < std::min(best_.worst(), near_best()))
       try_pipelines(rows_index, firsts, line, room, pipelines);
   }
 }
@@ -295,7 +306,8 @@ void alike_search::try_pipelines(std::size_t rows_index, const std::vector<std::
   for (const auto& set : smallest_sets(room.copies, pipelines)) {
     if (set.size() > 1 && !problem_.space.several_datacenters) continue;
     const double score = best_.offer(alike_plan(rows, problem_.microbatches(rows), firsts,
-                                                line.classes, pipelines, room.copies, set));
+                                                line.classes, pipelines, room.copies, set),
+                                     near_best());
     // Datacenters differ by their links alone.
     if (score < no_plan && score > 1.1 * best_.worst()) return;
   }
@@ -342,7 +354,7 @@ void alike_search::move(const space_plan& from) {
   move_stages(rows_index, from, classes);
   for (std::size_t r = 0; r < rows_; ++r)
     if (r != rows_index) try_classes(r, from.firsts, classes);
-  offer_orders(best_, from);
+  offer_orders(best_, from, few_orders);
 }
 
 void alike_search::move_pieces(std::size_t rows_index, const space_plan& from,

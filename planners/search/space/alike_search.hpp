@@ -20,10 +20,14 @@ namespace troupe::planners {
 /// order of datacenters.
 class alike_search {
  public:
-  alike_search(floor_table& floors, const space_room& room, best_plans& best,
-               planning_budget& budget);
+  /// `times` may be others than the table's, if they have the same floors of stages; `p` another
+  /// space.
+  alike_search(const space_problem& p, const space_times& times, floor_table& floors,
+               const space_room& room, best_plans& best, planning_budget& budget);
 
   void run();
+  /// The same with the cuts that another search of the same problem has found, but for its space.
+  void run(std::vector<ranked_cut> cuts);
   /// The cuts that were found, best rough score first.
   const std::vector<ranked_cut>& cuts() const { return cuts_; }
   const std::vector<std::vector<double>>& prices(std::size_t rows_index) const {
@@ -34,6 +38,8 @@ class alike_search {
   struct line_room;
 
   bool spend();
+  /// Plans that are no better by their floors are not valued: moves begin at the best ones.
+  double near_best() const { return 1.003 * best_.best(); }
   void collect_cuts();
   void collect_cuts(std::size_t rows_index, double limit_s, std::uint32_t tensor);
   void add_even_cuts();
@@ -58,8 +64,9 @@ class alike_search {
   void try_classes(std::size_t rows_index, const std::vector<std::uint32_t>& firsts,
                    const std::vector<std::uint32_t>& classes);
 
-  floor_table& floors_;
   const space_problem& problem_;
+  const space_times& times_;
+  floor_table& floors_;
   const space_room& room_;
   best_plans& best_;
   planning_budget& budget_;

@@ -5,6 +5,11 @@
 
 namespace troupe::planners {
 
+bool are_alike(const space_plan& a, const space_plan& b) {
+  return a.rows == b.rows && a.firsts == b.firsts && a.groups.size() == b.groups.size() &&
+         std::ranges::is_permutation(a.groups, b.groups);
+}
+
 best_plans::best_plans(const space_problem& p, const space_times& times, const space_room& room,
                        std::size_t wanted)
     : problem_{&p}, times_{&times}, room_{&room}, wanted_{wanted} {}
@@ -36,13 +41,14 @@ double best_plans::score_floor(const space_plan& plan, std::uint32_t gpus) const
   return score_of(*problem_, {seconds, seconds * hour / 3600}, gpus);
 }
 
-double best_plans::offer(const space_plan& plan) {
+double best_plans::offer(const space_plan& plan, double below) {
   constexpr double never = std::numeric_limits<double>::infinity();
   const auto gpus = gpus_of(*problem_, plan);
   if ((problem_->max_gpus && gpus > *problem_->max_gpus) || !room_->holds(plan)) return never;
   const auto units = times_->units_of(plan);
   units_ += 100 + 40 * plan.groups.size() * plan.firsts.size();
-  if (const double floor = score_floor(plan, gpus); !(floor < worst())) return floor;
+  if (const double floor = score_floor(plan, gpus); !(floor < std::min(worst(), below)))
+    return floor;
   constexpr std::uint64_t long_units = 5'000;
   if (units > long_units)
     if (const auto known = scores_.find(plan); known != scores_.end()) return known->second;
@@ -51,16 +57,21 @@ double best_plans::offer(const space_plan& plan) {
   const auto value = times_->value(plan);
   const double score = score_of(*problem_, value, gpus);
   if (units > long_units) scores_.emplace(plan, score);
-  if (!(score < worst())) return score;
-  const auto at = std::ranges::upper_bound(all_, score, {}, &valued_plan::score);
-  for (auto same = at; same != all_.begin();)
-    if ((--same)->score < score)
-      break;
-    else if (same->plan == plan)
-      return score;
-  all_.insert(at, {plan, value, score});
-  if (all_.size() > wanted_) all_.pop_back();
+  add({plan, value, score});
   return score;
+}
+
+// Orders of the same groups have nearly equal scores: they would take the places of other plans.
+void best_plans::add(const valued_plan& v) {
+  if (!(v.score < worst())) return;
+  const auto same = std::ranges::find_if(
+      all_, [&](const valued_plan& other) { return are_alike(other.plan, v.plan); });
+  if (same != all_.end()) {
+    if (same->score <= v.score) return;
+    all_.erase(same);
+  }
+  all_.insert(std::ranges::upper_bound(all_, v.score, {}, &valued_plan::score), v);
+  if (all_.size() > wanted_) all_.pop_back();
 }
 
 }  // namespace troupe::planners

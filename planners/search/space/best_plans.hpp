@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <vector>
 
@@ -10,15 +11,21 @@
 
 namespace troupe::planners {
 
-/// The best plans so far, best first; of equal scores the first one found is the better.
+/// Whether two plans are equal but for the order of their groups.
+bool are_alike(const space_plan& a, const space_plan& b);
+
+/// The best plans so far, best first; of equal scores the first one found is the better. Of those
+/// that are equal but for the order of their groups the best one is kept.
 class best_plans {
  public:
   best_plans(const space_problem& p, const space_times& times, const space_room& room,
              std::size_t wanted);
 
-  /// Values a plan, and keeps it if it is among the best and not there yet. Returns its score, or a
-  /// lower bound of it that is no better than worst().
-  double offer(const space_plan& plan);
+  /// Values a plan that may be below worst() and `below`, and keeps it if it is among the best and
+  /// not there yet. Returns its score, or a lower bound of it that is no better than these.
+  double offer(const space_plan& plan, double below = std::numeric_limits<double>::infinity());
+  /// The same for a plan whose value is known.
+  void add(const valued_plan& v);
   /// The score that a plan has to be below to be kept.
   double worst() const;
   double best() const;

@@ -10,13 +10,13 @@
 
 // A plan as fast as T exists only if pipelines that each end within T do all micro-batches. Let
 // lines have cuts of their own, and GPUs of a kind be in one place: that allows more. A line with
-// the way S and the longest step u does no more than 1 + (T - tail - S) / u micro-batches, where
-// the tail is what the plan's end takes (sums, updates). If there are prices of a GPU of each kind,
-// and of a pipeline, at which no line does more micro-batches than it costs, and all GPUs and
-// pipelines together cost less than there are micro-batches, there is no such plan. Prices come
-// from a linear program over the lines that were found so far; a shortest path for each limit on u
-// finds a line that does more than it costs, or shows that there is none. Only that decides: the
-// program's rounding cannot make the bound wrong.
+// the way S and the longest step u does no more than 1 + (T - tail - S) / u micro-batches, and no
+// more than (T - tail) / u, where the tail is what the plan's end takes (sums, updates). If there
+// are prices of a GPU of each kind, and of a pipeline, at which no line does more micro-batches
+// than it costs, and all GPUs and pipelines together cost less than there are micro-batches, there
+// is no such plan. Prices come from a linear program over the lines that were found so far; a
+// shortest path for each limit on u finds a line that does more than it costs, or shows that there
+// is none. Only that decides: the program's rounding cannot make the bound wrong.
 
 namespace troupe::planners {
 
@@ -100,13 +100,14 @@ const std::vector<double>& box_refuter::tails_of(std::uint32_t pipelines) {
 
 double box_refuter::done(const known_line& l, const plan_box& box) const {
   const double left_s = box.seconds - box.from_s + early_s(l.path.firsts.size(), l.step_s);
-  const double m = 1 + (left_s - l.way_s) / l.step_s;
+  const double m = std::min(1 + (left_s - l.way_s) / l.step_s, max_microbatches(box, l.step_s));
   if (!own_shares_) return l.in_parts || m * (1 + 1e-9) >= share(box) ? 1 : 0;
   return l.in_parts ? m : std::floor(m * (1 + 1e-12) + 1e-9);
 }
 
 bool box_refuter::no_plan(const plan_box& box) {
   const auto& tails = tails_of(box.from_pipelines);
+  if (box.to_s < unbounded) paths_.set_tails(tails, box.to_s);
   std::erase_if(lines_, [](const known_line& l) { return l.in_parts; });
   for (int rounds = 0; rounds < 60; ++rounds) {
     std::vector<double> gpu_prices(gpus_.size());
@@ -201,6 +202,8 @@ bool box_refuter::doubt(const priced_box& at, std::size_t index) {
   if (!(paths_.cost(stages) < left_s + range.below_s * (1 - at.pipeline_price))) return false;
   auto line = line_of(paths_.line(stages));
   if (add_if_worth(at, line)) return true;
+  if (longest_step_refutes(at, range)) return false;
+  if (worth_more_) return true;
   if (whole_numbers_refute(at, range)) return false;
   if (worth_more_) return true;
   return doubt_in_parts(at, index, std::move(line));
@@ -238,6 +241,7 @@ bool box_refuter::equal_doubt(const priced_box& at, std::size_t index) {
   const auto range = ranges_[index];
   const double way_s = at.box.seconds - at.box.from_s + early_s(early_.size(), range.limit_s) -
                        (share(at.box) - 1) * range.below_s;
+  if (share(at.box) > max_microbatches(at.box, range.below_s) * (1 + 1e-9)) return false;
   if (way_s <= 0 || ranges_[index].way_s > way_s) return false;
   std::optional<known_line> nearest;
   for (const double part : {range.part, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 16.0}) {
@@ -256,9 +260,7 @@ bool box_refuter::equal_doubt(const priced_box& at, std::size_t index) {
 
 double box_refuter::run(const priced_box& at, const step_range& range, double worth_s) {
   const auto before = paths_.units();
-  const bool all_tails = at.box.to_s == unbounded;
-  paths_.run(rows_index_, range.limit_s, worth_s, at.gpu_prices, 0,
-             all_tails ? no_tails_ : at.tails, at.box.to_s);
+  paths_.run(rows_index_, range.limit_s, worth_s, at.gpu_prices, 0, at.box.to_s < unbounded);
   budget_.spend(paths_.units() - before);
   return paths_.min_cost();
 }
@@ -287,6 +289,17 @@ bool box_refuter::add_if_worth(const priced_box& at, const known_line& l) {
   return worth_more_;
 }
 
+bool box_refuter::longest_step_refutes(const priced_box& at, const step_range& range) {
+  const double below = range.below_s, max = max_microbatches(at.box, below);
+  const double left_s = at.box.seconds - at.box.from_s + early_s(early_.size(), range.limit_s);
+  for (const double part : {1.25, 2.0, 4.0, 16.0, 1000.0}) {
+    const double worth = part * below, cost = run(at, range, worth);
+    if (cost + worth * at.pipeline_price >= left_s + below + (worth - below) * max) return true;
+    if (add_if_worth(at, line_of(paths_.line(cheapest_by(range))))) return false;
+  }
+  return false;
+}
+
 bool box_refuter::whole_numbers_refute(const priced_box& at, const step_range& range) {
   const double below = range.below_s;
   constexpr double max_number = 16;
@@ -294,7 +307,9 @@ bool box_refuter::whole_numbers_refute(const priced_box& at, const step_range& r
   const double left_s = at.box.seconds - at.box.from_s + all_early_s;
   const double shortest_s = run(at, range, 0);
   if (shortest_s > left_s) return true;
-  const double last = std::floor((1 + (left_s - shortest_s) / below) * (1 + 1e-12) + 1e-9);
+  const double last = std::floor(
+      std::min(1 + (left_s - shortest_s) / below, max_microbatches(at.box, below)) * (1 + 1e-12) +
+      1e-9);
   if (last > max_number) return false;
   std::vector<bool> shown(static_cast<std::size_t>(last) + 1);
   for (const double part : {0.25, 0.5, 1.0, 2.0, 4.0, 16.0, 1000.0}) {

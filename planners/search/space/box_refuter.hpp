@@ -130,6 +130,16 @@ class box_refuter {
   known_line line_of(path_line path);
   bool add_if_worth(const priced_box& at, const known_line& l);
 
+  /// The stage with the longest step does no more of them one after the other.
+  static double max_microbatches(const plan_box& box, double step_s) {
+    return (box.seconds - box.from_s) / step_s;
+  }
+
+  /// Whether no line does more micro-batches than it costs, as its longest step alone allows no
+  /// more than so many: by some worth of the prices, each costs no less than a number between the
+  /// two limits. A line that does more after all is added.
+  bool longest_step_refutes(const priced_box& at, const step_range& range);
+
   /// Whether no line does more micro-batches than it costs, since none does a part of one: for each
   /// number m of them, a line that does so many has a way of at most left - (m - 1) u, and by some
   /// worth of prices costs m. A line that does more after all is added.
@@ -150,8 +160,7 @@ class box_refuter {
   std::vector<step_range> ranges_;
   std::vector<known_line> lines_;
   std::size_t doubtful_ = 0;
-  bool worth_more_ = false;       // the last line that was tried was added
-  std::vector<double> no_tails_;  // empty
+  bool worth_more_ = false;  // the last line that was tried was added
 };
 
 }  // namespace troupe::planners

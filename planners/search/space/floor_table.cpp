@@ -13,7 +13,8 @@ floor_table::floor_table(const space_problem& p, const space_times& times, const
       classes_{p.classes.size()},
       floors_(p.rows.size()),
       limits_(p.rows.size()),
-      shortest_(p.rows.size()) {
+      shortest_(p.rows.size()),
+      twins_(p.rows.size()) {
   for (std::uint32_t c = 0; c < classes_; ++c) {
     possible_.push_back(false);
     for (std::uint32_t d = 0; d < p.datacenters; ++d)
@@ -38,6 +39,7 @@ const floor_table::places& floor_table::of_rows(std::size_t rows_index) {
         }
   fill_limits(rows_index);
   fill_shortest(rows_index);
+  fill_twins(rows_index);
   return out;
 }
 
@@ -81,6 +83,29 @@ void floor_table::fill_shortest(std::size_t rows_index) {
       out[i] = std::min(out[i], all[i * classes_ + c].step_s);
     // The next place is of one piece more, but for the last of each first one.
     if (i % (pieces_ + 1) < pieces_) out[i] = std::min(out[i], out[i + 1]);
+  }
+}
+
+void floor_table::fill_twins(std::size_t rows_index) {
+  const auto& all = floors_[rows_index];
+  const auto n = problem_->pieces, stages = std::min(problem_->max_stages, n);
+  auto& out = twins_[rows_index];
+  out.resize(std::size_t{stages} * n);
+  std::vector<std::uint32_t> unlike;
+  for (std::uint32_t behind = 0; behind < stages; ++behind) {
+    unlike.clear();
+    for (std::uint32_t first = 0; first + behind < n; first += problem_->grain) {
+      // The last stage ends with the model: it has no twin.
+      const auto counts = behind == 0 ? 0 : (n - first - behind) * classes_;
+      const auto begin = all.begin() + static_cast<std::ptrdiff_t>(place_of(behind, first, 1));
+      const auto twin = std::ranges::find_if(unlike, [&](std::uint32_t other) {
+        const auto of = all.begin() + static_cast<std::ptrdiff_t>(place_of(behind, other, 1));
+        return counts > 0 && std::equal(begin, begin + static_cast<std::ptrdiff_t>(counts), of);
+      });
+      out[behind * n + first] = twin == unlike.end() ? first : *twin;
+      if (twin == unlike.end()) unlike.push_back(first);
+      units_ += 1 + counts / 4;
+    }
   }
 }
 

@@ -27,6 +27,13 @@ class floor_table {
     of_rows(rows_index);
     return shortest_[rows_index];
   }
+  /// By stages behind * pieces + first piece, of whole grains: the smallest first piece whose
+  /// stages have the same floors as this one's, with the same number of pieces and of stages
+  /// behind.
+  const std::vector<std::uint32_t>& twins(std::size_t rows_index) {
+    of_rows(rows_index);
+    return twins_[rows_index];
+  }
   /// Limits on a stage's step that are worth trying, ascending by 5 %, from the shortest of all
   /// pipelines to the longest step of a stage.
   const std::vector<double>& limits(std::size_t rows_index);
@@ -41,6 +48,7 @@ class floor_table {
  private:
   void fill_limits(std::size_t rows_index);
   void fill_shortest(std::size_t rows_index);
+  void fill_twins(std::size_t rows_index);
 
   const space_problem* problem_;
   const space_times* times_;
@@ -48,6 +56,7 @@ class floor_table {
   std::vector<bool> possible_;  // by class
   std::vector<places> floors_;
   std::vector<std::vector<double>> limits_, shortest_;
+  std::vector<std::vector<std::uint32_t>> twins_;
   std::uint64_t units_ = 0;
 };
 

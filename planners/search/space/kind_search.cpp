@@ -106,16 +106,15 @@ void kind_search::run(const alike_search& alike) {
   std::vector<space_plan> tried;
   for (int rounds = 0; rounds < 12 && spend(); ++rounds) {
     const auto& all = best_.all();
-    const auto next = std::ranges::find_if(
-        all, [&](const valued_plan& v) { return std::ranges::find(tried, v.plan) == tried.end(); });
+    const auto next = std::ranges::find_if(all, [&](const valued_plan& v) {
+      return std::ranges::none_of(tried, [&](const space_plan& t) { return are_alike(t, v.plan); });
+    });
     if (next == all.end() || next - all.begin() >= 4) break;
     tried.push_back(next->plan);
     const auto at = std::ranges::find(problem_.rows, tried.back().rows) - problem_.rows.begin();
     move(tried.back(), alike.prices(static_cast<std::size_t>(at)));
   }
-  const auto first = best_.all();
-  for (std::size_t i = 0; i < std::min<std::size_t>(first.size(), 2); ++i)
-    offer_orders(best_, first[i].plan);
+  if (!best_.all().empty()) offer_orders(best_, space_plan{best_.all().front().plan});
 }
 
 kind_search::cut_columns kind_search::columns_of(const ranked_cut& cut,

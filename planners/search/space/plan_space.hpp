@@ -26,7 +26,9 @@ struct plan_space {
 std::span<const plan_space> plan_spaces();
 
 /// `full`, which has all plans of the others.
-inline const plan_space& widest_space() { return plan_spaces().front(); }
+inline const plan_space& widest_space() {
+  return plan_spaces().front();
+}
 
 /// None: no space has this name.
 std::optional<plan_space> space_named(std::string_view name);

@@ -236,7 +236,7 @@ class every_plan {
 
 }  // namespace
 
-double offer_orders(best_plans& best, const space_plan& plan) {
+double offer_orders(best_plans& best, const space_plan& plan, std::size_t all_of) {
   std::vector<std::pair<std::vector<std::uint32_t>, space_group>> groups;
   std::vector<std::vector<std::uint32_t>> order;
   for (const auto& g : plan.groups) groups.emplace_back(route_of(g), g);
@@ -256,7 +256,7 @@ double offer_orders(best_plans& best, const space_plan& plan) {
   };
   std::ranges::sort(order);
   double score = std::numeric_limits<double>::infinity();
-  if (order.size() <= 6) {
+  if (order.size() <= all_of) {
     do score = std::min(score, offer());
     while (std::ranges::next_permutation(order).found);
     return score;

@@ -18,7 +18,8 @@ bool value_all_plans(const space_problem& p, const space_times& times, const spa
                      std::uint64_t max, best_plans& best);
 
 /// Orders the groups of each route by their classes, and offers the plan with its routes in every
-/// order; of more than six routes in those that improve it step by step. Returns the best score.
-double offer_orders(best_plans& best, const space_plan& plan);
+/// order; of more than `all_of` routes in those that improve it step by step. Returns the best
+/// score.
+double offer_orders(best_plans& best, const space_plan& plan, std::size_t all_of = 6);
 
 }  // namespace troupe::planners

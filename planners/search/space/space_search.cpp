@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "messages/base/invariant.hpp"
 #include "planners/search/space/alike_search.hpp"
 #include "planners/search/space/kind_search.hpp"
 #include "planners/search/space/small_plans.hpp"
@@ -14,39 +15,95 @@ namespace {
 // The more are kept, the more lines are valued whose floors are better than the worst of them; and
 // the more cuts are tried with several kinds.
 constexpr std::size_t kept_alike = 16, kept_plans = 64;
+// Steps for plans of several kinds, for each type of GPU, at least.
+constexpr std::uint64_t units_a_kind = 10'000'000;
 
 space_result finished(space_result out, const best_plans& best, std::size_t wanted,
                       const planning_budget& budget) {
   out.plans = best.all();
   if (out.plans.size() > wanted) out.plans.resize(wanted);
-  out.valued = best.valued();
-  out.complete = !budget.exhausted();
+  out.valued += best.valued();
+  out.complete = out.complete && !budget.exhausted();
   return out;
+}
+
+/// Values all plans, if there are few enough of them for what is left of the budget.
+bool value_all(const space_problem& p, const space_times& times, const space_room& room,
+               best_plans& best, planning_budget& budget) {
+  constexpr std::uint64_t units_each = 200;
+  if (!value_all_plans(p, times, room, std::min(p.exact_plans, budget.left() / units_each), best))
+    return false;
+  budget.spend(units_each * best.valued());
+  return true;
+}
+
+/// Offers the variants of the best plans, of those with several groups or of all.
+void try_variants(const space_times& times, best_plans& best, bool all, planning_budget& budget) {
+  constexpr std::size_t tried = 8;
+  const auto some = best.all();
+  for (std::size_t i = 0; i < std::min(some.size(), tried); ++i) {
+    if (!all && some[i].plan.groups.size() == 1) continue;
+    for (const auto& x : times.variants(some[i].plan, some[i].value.seconds, budget)) {
+      const auto before = best.units();
+      best.offer(x);
+      budget.spend(best.units() - before);
+    }
+    if (budget.exhausted()) return;
+  }
 }
 
 }  // namespace
 
+// A larger space than `alike` begins with what is best there, by the same steps: so it is never
+// worse, with any budget. Then pipelines of one kind with shares of their own, then several kinds.
 space_result search_space(const space_problem& p, const space_times& times, std::size_t wanted,
                           planning_budget& budget) {
   space_result out;
+  const auto given = budget.left();
   const space_room room{p};
   floor_table floors{p, times, room};
-  best_plans best{p, times, room,
-                  std::max(wanted, p.space.several_kinds ? kept_plans : kept_alike)};
-  constexpr std::uint64_t units_each = 200;
-  out.exact =
-      value_all_plans(p, times, room, std::min(p.exact_plans, budget.left() / units_each), best);
-  if (out.exact) {
-    budget.spend(units_each * best.valued());
-    return finished(std::move(out), best, wanted, budget);
+  const bool larger = p.space.several_kinds || p.space.own_shares;
+  best_plans best{p, times, room, std::max(wanted, larger ? kept_plans : kept_alike)};
+  out.exact = value_all(p, times, room, best, budget);
+  if (out.exact) return finished(std::move(out), best, wanted, budget);
+  auto one_kind = p;
+  one_kind.space.several_kinds = false;
+  auto alike = one_kind;
+  alike.space.own_shares = false;
+  const auto& alike_times = times.of_alike();
+  best_plans best_alike{alike, alike_times, room, std::max(wanted, kept_alike)};
+  // A fifth of the budget is for variants.
+  auto searched = budget.part(given / 5 * 4), varied = budget.part(given / 5);
+  alike_search first{alike, alike_times, floors, room, best_alike, searched};
+  if (!larger || !value_all(alike, alike_times, room, best_alike, searched)) {
+    first.run();
+    try_variants(times, best_alike, true, varied);
   }
-  alike_search alike{floors, room, best, budget};
-  alike.run();
+  out.complete = !searched.exhausted();
+  budget.charge(searched);
+  budget.charge(varied);
+  out.valued = best_alike.valued();
+  for (const auto& v : best_alike.all()) best.add(v);
+  alike_search second{one_kind, alike_times, floors, room, best, budget};
+  const auto* found = &first;
+  if (p.space.own_shares && !budget.exhausted()) {
+    first.cuts().empty() ? second.run() : second.run(first.cuts());
+    found = &second;
+  }
   if (p.space.several_kinds && !budget.exhausted()) {
-    kind_search kinds{floors, room, best, budget};
-    kinds.run(alike);
+    // Several kinds get a quarter of the steps that one kind took, or few.
+    const auto before = budget.left();
+    planning_budget part{
+        std::min(before, std::max((given - before) / 4, units_a_kind * p.kinds.size()))};
+    const auto units = part.left();
+    kind_search kinds{floors, room, best, part};
+    kinds.run(*found);
+    budget.spend(units - part.left());
   }
-  out.cuts = alike.cuts().size();
+  if (larger) try_variants(times, best, false, budget);
+  TROUPE_INVARIANT(best.best() <= best_alike.best(),
+                   "no space has a worse plan than the pipelines that are alike in it");
+  out.cuts = found->cuts().size();
   return finished(std::move(out), best, wanted, budget);
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "planners/cluster/planning_budget.hpp"
 #include "planners/search/space/space_problem.hpp"
 
 namespace troupe::planners {
@@ -27,6 +28,8 @@ class space_times {
   /// the latter it may have done `early_s` before the first micro-batch returns.
   struct stage_floor {
     double way_s = 0, step_s = 0, early_s = 0;
+
+    bool operator==(const stage_floor&) const = default;
   };
   /// The floor of `count` pieces from `first` on; it is the first stage if that is 0, and the last
   /// one if `behind` is 0.
@@ -38,9 +41,17 @@ class space_times {
                               std::uint32_t count, std::uint32_t pipelines) const = 0;
   /// A line's iteration of so many micro-batches without sums; grows with them. No plan with such a
   /// pipeline is faster, and for each of its stages the line takes no less than the sum of all
-  /// stages' ways and (microbatches - 1) of its steps, less what it may do early.
+  /// stages' ways and (microbatches - 1) of its steps, less what it may do early, and no less than
+  /// all of its steps.
   virtual double line_s(const space_line& line, std::uint32_t microbatches) const = 0;
   virtual space_value value(const space_plan& plan) const = 0;
+  /// Plans of the same GPUs that may be better than this one of so many seconds, and that moves do
+  /// not find; `budget` is charged.
+  virtual std::vector<space_plan> variants(const space_plan&, double, planning_budget&) const {
+    return {};
+  }
+  /// Times for plans whose pipelines are all alike: of these the floors may be higher.
+  virtual const space_times& of_alike() const { return *this; }
   /// The work of value(), in a planning_budget's units.
   virtual std::uint64_t units_of(const space_plan&) const { return 200; }
 };

@@ -7,11 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "messages/domain/link_cost.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/cost/model_partition.hpp"
+#include "planners/cost/plan_time.hpp"
 #include "planners/cost/run_cost.hpp"
 #include "planners/instances.hpp"
 #include "planners/plans/bounds.hpp"
+#include "planners/plans/explicit_plan.hpp"
 #include "planners/search/job_space/cost_model_times.hpp"
 #include "planners/search/space/space_bound.hpp"
 #include "planners/search/space/space_room.hpp"
@@ -231,7 +234,104 @@ std::optional<space_plan> random_plan(random_source& r, const space_problem& p) 
   return plan;
 }
 
+/// Rates by size of a card: some sizes have better ones than larger sizes.
+std::vector<link_rate> some_rates(random_source& r) {
+  std::vector<link_rate> all;
+  for (std::uint64_t bytes = 1 << 10; bytes < 1 << 26; bytes *= 8)
+    all.push_back({bytes, 1 + 40 * r.uniform()});
+  return all;
+}
+
+/// Nodes of two types whose cards have rates by size and by flow, of which two kinds each.
+cluster with_rates(random_source& r) {
+  scattered x{r};
+  auto c = x.c;
+  c.nodes.clear();
+  c.gpus.resize(1);
+  c.gpus.push_back(c.gpus[0]);
+  c.gpus[0].name = "a", c.gpus[1].name = "b";
+  for (auto& g : c.gpus) g.memory_gb = 500;
+  std::vector<troupe::link> cards;
+  for (int i = 0; i < 4; ++i) {
+    cards.push_back({"lan", 40, 10.0 * i});
+    cards.back().rates = some_rates(r);
+    if (i != 1) cards.back().flow_rates = some_rates(r);
+  }
+  for (std::uint32_t n = 0; n < 24; ++n)
+    c.nodes.push_back({"n" + std::to_string(n),
+                       static_cast<std::uint32_t>(n / 12 % c.datacenters.size()),
+                       static_cast<gpu_index>(n % 2),
+                       4,
+                       {"pcie", 128, 5},
+                       cards[n % 4]});
+  return c;
+}
+
+/// A route between two stages' nodes: exactly the time of that link by itself.
+void check_route(const cluster& c, const lan_route& way, node_index from, node_index to,
+                 std::uint32_t flows, double bytes) {
+  const auto alone = link_cost_between(c, from, to, flows);
+  CHECK(way.alone_s == alone.alone_s(bytes));
+  CHECK(way.share == alone.share(bytes));
+  CHECK(way.latency_s == alone.latency_s);
+}
+
 }  // namespace
+
+TEST_CASE("tensors of a plan take what each of their links takes by itself, bit for bit") {
+  random_source rng{94};
+  std::size_t checked = 0;
+  for (int i = 0; i < 40; ++i) {
+    const auto c = with_rates(rng);
+    job_spec job;
+    auto& m = job.model;
+    job.name = m.name = "model";
+    m.hidden = 512, m.heads = 8, m.sequence = 512, m.vocabulary = 16'000, m.layers = 3;
+    m.tied_head = false;
+    job.train.emplace().schedule = "megatron";
+    job.global_batch = 0;
+    std::vector<pipeline_group> groups;
+    for (std::uint32_t g = 0; g < 3; ++g) {
+      const auto dc = static_cast<std::uint32_t>(rng.below(c.datacenters.size()));
+      pipeline_group one{static_cast<std::uint32_t>(1 + rng.below(3)), 2, {}};
+      for (std::uint32_t s = 0; s < 3; ++s)
+        one.stages.push_back(
+            {2 * s, 2, 1U << rng.below(3), static_cast<gpu_index>(rng.below(2)), 0, dc});
+      job.global_batch += one.pipelines * 2;
+      groups.push_back(std::move(one));
+    }
+    const auto made = plan_of_groups(c, idle_index{c}, job, groups, 1);
+    if (!made) UNSCOPED_INFO(made.error().text);
+    if (!made) continue;
+    const auto timed = time_plan(c, job, made->how, made->where);
+    REQUIRE(timed);
+    const auto& at = timed->layout;
+    CAPTURE(i, at.pipelines);
+    for (std::uint32_t p = 0; p < at.pipelines; ++p)
+      for (std::uint32_t s = 0; s < at.stages; ++s) {
+        const auto k = std::size_t{p} * at.stages + s;
+        const auto& w = timed->times.routes[k];
+        const auto node = at.at(p, s).node;
+        const auto sends = [&](std::uint32_t stage) {
+          return static_cast<double>(
+              timed->costs[std::size_t{p} * at.stages + stage].activation_bytes);
+        };
+        if (s + 1 < at.stages)
+          check_route(c, w.forward, node, at.at(p, s + 1).node, at.flows(p, s), sends(s));
+        if (s > 0)
+          check_route(c, w.backward, node, at.at(p, s - 1).node, at.flows(p, s), sends(s - 1));
+        const auto runs = at.runs_of(s);
+        const auto after = std::ranges::upper_bound(runs, p);
+        const auto end = after == runs.end() ? at.pipelines : *after;
+        const double chunk =
+            static_cast<double>(timed->costs[k].gradient_bytes) / (end - *(after - 1));
+        for (const auto& to : w.peers)
+          for (const auto peer : to.pipelines)
+            check_route(c, to.route, node, at.at(peer, s).node, at.flows(p, s), chunk), ++checked;
+      }
+  }
+  CHECK(checked > 200);
+}
 
 TEST_CASE("no floor of the cost model is above the time of a plan over several datacenters") {
   random_source rng{91};
@@ -307,6 +407,38 @@ TEST_CASE("over several datacenters the search finds what an exhaustive oracle f
   CHECK(limited > 60);
   INFO(equal << " of " << judged << " without enumeration");
   CHECK(equal >= 170);
+}
+
+TEST_CASE("by the cost model no larger space has a worse plan than pipelines that are alike") {
+  random_source rng{93};
+  std::size_t with_plan = 0, cut_short = 0, better = 0;
+  for (int i = 0; i < 300; ++i) {
+    scattered x{rng};
+    // Fast links, and micro-batches that no number of equal pipelines divides.
+    for (auto& n : x.c.nodes) n.inter.gbps = 200;
+    x.job.global_batch = 15 + 4 * static_cast<std::uint32_t>(rng.below(3));
+    const idle_index all{x.c};
+    const auto alike = cost_model_times::of(x.c, all, x.job, space_named("alike").value());
+    const auto full = cost_model_times::of(x.c, all, x.job, space_named("full").value());
+    REQUIRE(alike.has_value() == full.has_value());
+    if (!alike) continue;
+    auto smaller = (*alike)->problem(), larger = (*full)->problem();
+    smaller.exact_plans = larger.exact_plans = rng.below(3'000);
+    const std::uint64_t steps = 1'000 + rng.below(rng.chance(0.5) ? 50'000 : 5'000'000);
+    planning_budget few{steps}, same{steps};
+    const auto found = search_space(smaller, **alike, 1, few);
+    if (found.plans.empty()) continue;
+    const auto of_larger = search_space(larger, **full, 1, same);
+    CAPTURE(i, steps, found.exact, of_larger.exact);
+    REQUIRE(!of_larger.plans.empty());
+    CHECK(of_larger.plans[0].score <= found.plans[0].score * (1 + 1e-12));
+    ++with_plan;
+    cut_short += found.complete ? 0 : 1;
+    better += of_larger.plans[0].score < found.plans[0].score * (1 - 1e-9) ? 1 : 0;
+  }
+  CHECK(with_plan > 150);
+  CHECK(cut_short > 10);
+  CHECK(better > 10);
 }
 
 TEST_CASE("by the cost model the search is as good as every plan of 150 random clusters") {

@@ -107,3 +107,31 @@ TEST_CASE("the heuristic search is within 10 % of an exhaustive oracle on random
   CHECK(missed <= 2);
   CHECK(worst <= 1.1);
 }
+
+TEST_CASE(
+    "with the same steps no larger space has a worse plan than the space of pipelines alike") {
+  random_source rng{63};
+  std::size_t with_plan = 0, better = 0, cut_short = 0;
+  for (int i = 0; i < 400; ++i) {
+    const random_space space{rng};
+    auto alike = space.problem, larger = space.problem;
+    // Some are enumerated: the smaller one of the two only, or both.
+    if (rng.chance(0.5)) alike.exact_plans = larger.exact_plans = rng.below(2'000);
+    alike.space = space_named("alike").value();
+    larger.space = space_named(rng.chance(0.7) ? "full" : "sailor").value();
+    const std::uint64_t steps = 500 + rng.below(rng.chance(0.5) ? 5'000 : 2'000'000);
+    planning_budget few{steps}, same{steps};
+    const auto found = search_space(alike, space, 1, few);
+    if (found.plans.empty()) continue;
+    const auto of_larger = search_space(larger, space, 1, same);
+    CAPTURE(i, larger.space.name, steps, found.exact, of_larger.exact);
+    REQUIRE(!of_larger.plans.empty());
+    CHECK(of_larger.plans[0].score <= found.plans[0].score * (1 + 1e-12));
+    ++with_plan;
+    better += of_larger.plans[0].score < found.plans[0].score * (1 - 1e-9) ? 1 : 0;
+    cut_short += found.complete ? 0 : 1;
+  }
+  CHECK(with_plan > 200);
+  CHECK(better > 5);
+  CHECK(cut_short > 40);
+}
