@@ -18,7 +18,7 @@ namespace {
 
 constexpr double no_plan = std::numeric_limits<double>::infinity();
 
-// Of more routes only neighbours change places: all orders are for the best plan alone.
+// Where there are more, only neighbours change places: all orders are for the best plan alone.
 constexpr std::size_t few_orders = 2;
 
 std::uint32_t gpus_of_line(const space_problem& p, const std::vector<std::uint32_t>& classes) {

@@ -62,7 +62,7 @@ class line_paths {
 
   floor_table* floors_;
   std::uint32_t pieces_, stages_, grain_, classes_;
-  // Of this run:
+  // This run's:
   const space_times::stage_floor* all_ = nullptr;
   const double* shortest_ = nullptr;
   double limit_s_ = 0;

@@ -36,7 +36,7 @@ class even_times final : public space_times {
     const double s = rows * piece_s_[cls] * (count + (heavy ? 1 : 0)) + (first == 0 ? first_s_ : 0);
     return {s + (behind > 0 ? send_s_ : 0), s};
   }
-  /// What a sum takes longer than the pieces before it hide.
+  /// The part of a sum that the pieces before it do not hide.
   double tail_floor_s(std::uint32_t, std::uint32_t cls, std::uint32_t first, std::uint32_t count,
                       std::uint32_t) const override {
     return std::max(0.0, sum_s_ * count * (1 + cls) - 0.3 * first);
