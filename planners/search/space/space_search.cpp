@@ -75,13 +75,13 @@ space_result search_space(const space_problem& p, const space_times& times, std:
   // A fifth of the budget is for variants.
   auto searched = budget.part(given / 5 * 4), varied = budget.part(given / 5);
   alike_search first{alike, alike_times, floors, room, best_alike, searched};
-  if (!larger || !value_all(alike, alike_times, room, best_alike, searched)) {
+  if (!larger || !value_all(alike, alike_times, room, best_alike, budget)) {
     first.run();
     try_variants(times, best_alike, true, varied);
+    out.complete = !searched.exhausted();
+    budget.charge(searched);
+    budget.charge(varied);
   }
-  out.complete = !searched.exhausted();
-  budget.charge(searched);
-  budget.charge(varied);
   out.valued = best_alike.valued();
   for (const auto& v : best_alike.all()) best.add(v);
   alike_search second{one_kind, alike_times, floors, room, best, budget};
