@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass, field
 
 from troupe.errors import ProgramError
-from troupe.models.json_text import dumped, equal, parsed
+from troupe.models.json_text import dumped, equal, parsed, shown
 
 _max_bytes = 16 << 20
 # As messages/admission/limits.hpp has them.
@@ -88,9 +88,9 @@ def read_model(folder):
         raise ProgramError(f"{path}: {error.strerror}, expected the config.json of a model folder") from None
     if len(text) > _max_bytes:
         raise ProgramError(f"{path}: has more than {_max_bytes} bytes")
-    found = parsed(text)
+    found, line = parsed(text)
     if not isinstance(found, dict):
-        raise ProgramError(f"{path}: is not a JSON object")
+        raise ProgramError(f"{path}: is not a JSON object" + (f", by its line {line}" if line else ""))
     return _model_of(_Keys(found, path))
 
 
@@ -253,7 +253,7 @@ def _read_rope_object(inner, theta, positions):
         value = inner.all[key]
         if key not in _rope_keys.get(kind, _rope_common) and value is not None and not (
                 key in _rope_neutral and equal(value, 1)):
-            inner.fail(dumped(key)[1:-1], value, f"none: '{kind}' does not use it" if typed else "a rope_type that uses it")
+            inner.fail(shown(key), value, f"none: '{kind}' does not use it" if typed else "a rope_type that uses it")
     return rope, theta, positions
 
 
@@ -349,4 +349,4 @@ def _quantization(found):
     bits = found.get("bits")
     if type(bits) is int and bits >= 0:
         text = f"{bits} bits" if text in ("", str(bits)) else f"{text}, {bits} bits"
-    return dumped(text)[1:-1] if text else "in a form that is not known"
+    return shown(text) if text else "in a form that is not known"

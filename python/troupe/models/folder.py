@@ -31,6 +31,11 @@ class Weights:
 
     def tensor(self, name, shape):
         """A copy, which may be changed."""
+        file, stored = self.found(name, shape)
+        return file.tensor(stored).to(self._dtype, copy=True)
+
+    def found(self, name, shape):
+        """(file, name in it) of a tensor of this shape."""
         if name not in self._places:
             raise ProgramError(f"{self._folder}: has no tensor '{name}'")
         file, stored = self._places[name]
@@ -41,7 +46,34 @@ class Weights:
             raise ProgramError(f"{file.path}: '{stored}': found shape {list(file.shape(stored))}, expected {list(shape)} by "
                                "config.json")
         self.unread.discard(name)
-        return file.tensor(stored).to(self._dtype, copy=True)
+        return file, stored
+
+    def check_all_read(self):
+        if self.unread:
+            raise ProgramError(f"{self._folder}: has a tensor '{min(self.unread)}', which a model with this config.json does not "
+                               "have")
+
+
+def check_folder(folder):
+    """The Model of a folder whose tensors are those of its config.json. Reads headers alone. Raises ProgramError."""
+    from troupe.models.blocks import layers
+
+    model = read_model(folder)
+    weights = Weights(folder, model)
+    layers(model, _Shapes(weights))
+    weights.check_all_read()
+    return model
+
+
+class _Shapes:
+    """Tensors without values."""
+
+    def __init__(self, weights):
+        self._weights = weights
+
+    def tensor(self, name, shape):
+        self._weights.found(name, shape)
+        return torch.empty(*shape, device="meta")
 
 
 def read_folder(folder, dtype=torch.float32):
@@ -51,8 +83,7 @@ def read_folder(folder, dtype=torch.float32):
     model = read_model(folder)
     weights = Weights(folder, model, dtype)
     built = layers(model, weights)
-    if weights.unread:
-        raise ProgramError(f"{folder}: has a tensor '{min(weights.unread)}', which a model with this config.json does not have")
+    weights.check_all_read()
     return model, built
 
 

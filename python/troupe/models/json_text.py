@@ -5,12 +5,16 @@ import math
 
 
 def parsed(text):
-    """Of a file's bytes; None if they are no JSON. The words NaN, Infinity and -Infinity, and numbers beyond the range of a
+    """(value, 0) of a file's bytes; (None, the line) if they are no JSON. The words NaN, Infinity and -Infinity, and numbers beyond the range of a
     double, are texts, so that a reader of a number refuses them."""
     try:
-        return json.loads(text.decode("utf-8-sig"), parse_constant=str, parse_float=_number, parse_int=_whole)
-    except (ValueError, RecursionError):
-        return None
+        return json.loads(text.decode("utf-8-sig"), parse_constant=str, parse_float=_number, parse_int=_whole), 0
+    except json.JSONDecodeError as error:
+        return None, error.lineno
+    except UnicodeDecodeError as error:
+        return None, 1 + text.count(b"\n", 0, error.start)
+    except RecursionError:
+        return None, 0
 
 
 def equal(found, expected):
