@@ -67,7 +67,6 @@ class Model:
     mlp_bias: bool = True
     head_norms: bool = False
     window: int = 0
-    dropout: bool = False  # the file asks for some, which is not applied
 
     @property
     def query_width(self):
@@ -161,8 +160,6 @@ def _model_of(c):
     _check_sizes(c, m)
     for key in ("bos_token_id", "eos_token_id"):
         _check_tokens(c, key)
-    m.dropout = any(type(c.get(key)) in (int, float) and c.get(key) > 0
-                    for key in ("resid_pdrop", "embd_pdrop", "attn_pdrop", "attention_dropout"))
     return m
 
 

@@ -109,11 +109,11 @@ class FineTuning(Scratch):
         self.base = self.path("base")
         os.mkdir(self.base)
 
-    def plain_losses(self, microbatches):
-        arguments = json.dumps({"base": self.base, "rows": self.rows, "learning_rate": rate})
+    def plain_losses(self, microbatches, *more, until=updates, **arguments):
+        arguments = json.dumps({"base": self.base, "rows": self.rows, "learning_rate": rate, **arguments})
         found = subprocess.run(
             [sys.executable, "-m", "troupe.plain", script, "--arguments", arguments, "--global-batch", str(batch),
-             "--microbatches", str(microbatches), "--iterations", str(updates)],
+             "--microbatches", str(microbatches), "--iterations", str(until), *more],
             env=environment(), capture_output=True, text=True)
         self.assertEqual(found.returncode, 0, found.stderr)
         return [float(line.split()[-1]) for line in found.stdout.splitlines()]
@@ -134,6 +134,14 @@ class FineTuning(Scratch):
                 found = self.plain_losses(microbatches)
                 for one, other in zip(found, expected):
                     self.assertLess(abs(one / other["loss"] - 1), 1e-5, (name, microbatches, found, expected))
+
+    def test_a_training_that_is_resumed_has_the_losses_of_one_that_is_not(self):
+        write_folder(self.base, "llama-two-heads")
+        whole = self.plain_losses(1, updates=updates)
+        saved = "--checkpoint", self.path("saved")
+        self.assertEqual(self.plain_losses(1, *saved, until=2, updates=updates) + self.plain_losses(1, *saved, updates=updates),
+                         whole)
+        self.assertNotEqual(whole, self.plain_losses(1))  # the schedule counts
 
     def job(self, stages):
         return self.write("job.yaml", json.dumps({
