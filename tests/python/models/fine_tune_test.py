@@ -141,7 +141,6 @@ class FineTuning(Scratch):
         saved = "--checkpoint", self.path("saved")
         self.assertEqual(self.plain_losses(1, *saved, until=2, updates=updates) + self.plain_losses(1, *saved, updates=updates),
                          whole)
-        self.assertNotEqual(whole, self.plain_losses(1))  # the schedule counts
 
     def job(self, stages):
         return self.write("job.yaml", json.dumps({
