@@ -21,6 +21,7 @@
 #include "formats/load/lookup_table.hpp"
 #include "formats/traces/throughputs.hpp"
 #include "formats/traces/trace.hpp"
+#include "gpu/examples/example_line.hpp"
 #include "gpu/inference/inference_model.hpp"
 #include "gpu/model/checkpoint.hpp"
 #include "gpu/model/safetensors.hpp"
@@ -148,6 +149,11 @@ void read_checkpoint(const fs::path& file) {
   p.name = "wte.weight";
   std::array<float, 6> weights{}, first{}, second{};
   (void)opened->read(p, weights, first, second);
+}
+
+void read_example_lines(const fs::path& file) {
+  std::ifstream in{file, std::ios::binary};
+  for (std::string line; std::getline(in, line);) (void)gpu::read_example_line(line, "x:1");
 }
 
 struct target {
@@ -288,6 +294,16 @@ std::vector<target> targets() {
        "config.json",
        [](auto& f) { (void)gpu::read_inference_model(f.parent_path()); },
        {shipped("models/scribe/config.json"), shipped("models/qwen2-0.5b.json"), llama3_text}},
+      {"examples",
+       "data.jsonl",
+       read_example_lines,
+       {shipped("data/capitals.jsonl").substr(0, 500),
+        R"({"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]})",
+        R"({"prompt": [{"role": "user", "content": [{"type": "text", "text": "a"}]}],)"
+        R"( "completion": [{"role": "assistant", "content": "b", "weight": 1}]})",
+        R"({"prompt": "a", "completion": "b"})"
+        "\n"
+        R"({"text": "a"})"}},
       {"safetensors", "model.safetensors", read_safetensors, {safetensors_text()}},
       {"checkpoint",
        "model.safetensors.index.json",

@@ -86,6 +86,14 @@ std::string paste(const std::string& script, const fs::path& directory) {
   return "failed:\n" + said.substr(said.size() - std::min<std::size_t>(said.size(), 4000));
 }
 
+/// The program as a fresh build has it, and the files that its commands name.
+void link_shipped(const scratch& where) {
+  fs::create_directories(where / "build/release");
+  fs::create_symlink(TROUPE_PROGRAM, where / "build/release/troupe");
+  for (const auto* folder : {"configs", "examples"})
+    fs::create_symlink(fs::path{troupe::test::source_dir()} / folder, where / folder);
+}
+
 /// Has the interpreter of workers PyTorch?
 bool has_torch() {
   return std::system("${TROUPE_PYTHON:-python3} -c 'import torch' >/dev/null 2>&1") == 0;
@@ -116,10 +124,7 @@ TEST_CASE("commands are found in indented and fenced blocks, and their output is
 
 TEST_CASE("every block of commands in the README works with the present build") {
   const scratch where;
-  fs::create_directories(where / "build/release");
-  fs::create_symlink(TROUPE_PROGRAM, where / "build/release/troupe");
-  for (const auto* folder : {"configs", "examples"})
-    fs::create_symlink(fs::path{troupe::test::source_dir()} / folder, where / folder);
+  link_shipped(where);
   const ends_with_down end{where.path()};
   const auto blocks = readme();
   std::string all;
@@ -135,6 +140,35 @@ TEST_CASE("every block of commands in the README works with the present build") 
   for (const auto* verb :
        {"up", "submit", "explain", "logs", "move", "train", "infer", "simulate", "plan", "whatif"})
     CHECK(all.find("build/release/troupe " + std::string{verb} + " ") != std::string::npos);
+}
+
+TEST_CASE("every block of commands of the page about fine-tuning works with the present build") {
+  const scratch where;
+  link_shipped(where);
+  const auto page = read(fs::path{troupe::test::source_dir()} / "docs/fine_tuning.md");
+  const auto blocks = command_blocks(page);
+  CHECK(blocks.size() >= 2);
+  for (const auto& b : blocks) {
+    INFO("docs/fine_tuning.md:" << b.line << ":\n" << b.script);
+    if (b.script.find("examples/pytorch") != std::string::npos && !has_torch()) {
+      WARN("not run without PyTorch:\n" << b.script);
+      continue;
+    }
+    CHECK(paste(b.script, where.path()) == "");
+  }
+  const std::string fence = "```python\n";
+  const auto begin = page.find(fence);
+  REQUIRE(begin != std::string::npos);
+  const auto end = page.find("```", begin + fence.size());
+  const auto script =
+      where.write("block.py", page.substr(begin + fence.size(), end - begin - fence.size()));
+  if (!has_torch()) {
+    WARN("not run without PyTorch: the block in Python");
+    return;
+  }
+  CHECK(paste("PYTHONPATH='" + troupe::test::source_dir() +
+                  "/python' ${TROUPE_PYTHON:-python3} -B " + script,
+              where.path()) == "");
 }
 
 TEST_CASE("the job of a program in the README is the file that it names") {

@@ -30,6 +30,7 @@ const std::vector<module_floors>& all_floors() {
         {"model"},
         {"tensor_parallel"},
         {"inference"},
+        {"examples"},
         {"cuda/kernels"},
         {"cuda/runtime"},
         {"cuda/collectives"},

@@ -5,6 +5,7 @@
 #include "cli/options/assumed.hpp"
 #include "cli/output/human.hpp"
 #include "cli/programs/described_program.hpp"
+#include "cli/verbs/files/check_examples.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
 #include "formats/load/lookup_table.hpp"
@@ -77,6 +78,7 @@ std::size_t likeness(const file_kind& kind, const formats::value& v, const fs::p
 expected<std::string> kind_of(const fs::path& file) {
   // Traces have no keys, only columns.
   if (file.extension() == ".csv") return "trace";
+  if (file.extension() == ".jsonl") return "examples";
   // Given in a job file's place: the job's reader says what to type.
   if (file.extension() == ".py" || file.extension() == ".sh") return "job";
   const auto v = formats::load_value(file);
@@ -177,16 +179,22 @@ class check_verb final : public verb {
   void options(CLI::App& app) override {
     app.add_option(
            "FILE", files_,
-           "Cluster, job, model, fault, GPU catalogue, profile, lookup table or trace files; - is "
-           "standard input")
+           "Cluster, job, model, fault, GPU catalogue, profile, lookup table or trace files, or "
+           "examples to learn from (JSONL); - is standard input")
         ->required();
     std::vector<std::string> names;
     for (const auto& k : kinds()) names.emplace_back(k.name);
     names.emplace_back("trace");
+    names.emplace_back("examples");
     app.add_option("--as", as_, "Kind of the files, if their keys do not show it")
         ->check(CLI::IsMember(names));
     app.add_option("--cluster", cluster_,
                    "Cluster whose hosts a fault file may name, and that a program is to run on");
+    app.add_option("--model", examples_.model, "Model folder that is to learn from examples");
+    app.add_option("--job", examples_.job,
+                   "Job file whose `train:` says how examples become rows (sequence, packing, "
+                   "train_on, too_long, date)");
+    app.add_option("--rows", examples_.rows, "Write the rows of examples to a safetensors file");
   }
 
   int run(output& out) override {
@@ -196,6 +204,7 @@ class check_verb final : public verb {
     for (const auto& file : files_) {
       const auto kind = as_.empty() ? kind_of(file) : expected<std::string>{as_};
       warnings_.clear();
+      figures_ = json::object();
       // A file of another kind with this name breaks the cluster files beside it.
       if (kind && *kind != "catalogue" && fs::path{file}.filename() == "gpus.yaml")
         warnings_.emplace_back(
@@ -208,6 +217,7 @@ class check_verb final : public verb {
                        {"summary", what ? json(*what) : json()},
                        {"error", what ? json() : json(what.error().text)},
                        {"warnings", warnings_}});
+      files.back().update(figures_);
       for (const auto& w : warnings_) out.note("troupe: {}: warning: {}", file, w);
       if (what) {
         out.line("{}: {} {}", file, *kind, *what);
@@ -243,6 +253,7 @@ class check_verb final : public verb {
     if (kind == "faults") return summary(load_faults(file), print_faults);
     if (kind == "lookup-table") return load_lookup_table(file);
     if (kind == "trace") return load_trace(file);
+    if (kind == "examples") return load_examples(file);
     return summary(formats::load_catalogue(file), [](const std::vector<gpu_type>& types) {
       return fmt::format("of {}", counted(types.size(), "GPU type"));
     });
@@ -268,6 +279,16 @@ class check_verb final : public verb {
                     fmt::format("{}: not checked, because {} is not a valid GPU catalogue", file,
                                 formats::catalogue_for(file).string()));
     return summary(formats::load_cluster(file, *catalogue), print_cluster);
+  }
+
+  expected<std::string> load_examples(const std::string& file) {
+    if (files_.size() > 1 && !examples_.rows.empty())
+      return refuse(reason::kind::invalid, "--rows: found several files, expected one of examples");
+    auto checked = check_examples(file, examples_);
+    if (!checked) return refuse(checked.error());
+    warnings_ = std::move(checked->warnings);
+    figures_ = std::move(checked->figures);
+    return std::move(checked->summary);
   }
 
   /// Without a valid catalogue any GPU type is accepted.
@@ -327,7 +348,9 @@ class check_verb final : public verb {
   std::map<std::string, std::string> bad_catalogues_;  // with their errors
   std::vector<std::string> warnings_;                  // of the present file
   std::vector<std::string> files_;
+  json figures_;  // of examples
   std::string as_, cluster_;
+  example_files examples_;
 };
 
 }  // namespace

@@ -185,5 +185,6 @@ def compare(folder, file, words):
     }
 
 
-for i in range(1, len(sys.argv), 3):
-    print(json.dumps(compare(*sys.argv[i : i + 3])))
+if __name__ == "__main__":
+    for i in range(1, len(sys.argv), 3):
+        print(json.dumps(compare(*sys.argv[i : i + 3])))

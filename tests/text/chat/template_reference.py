@@ -5,6 +5,9 @@ usage: template_reference.py OUT FOLDER...
 Reads every *.jinja, every line of one_liners.txt and every `chat_template` of a tokenizer_config.json below the folders, and writes
 to OUT a line of JSON {template, source, tokens, messages, generation, text or error} for each of them with each conversation, or
 {template, source, tokens, malformed}. Exit status 77: jinja2 is missing.
+
+       template_reference.py --check FILE
+Prints how many lines {source, tokens, messages, text} of the file have another text than jinja2 writes.
 """
 import datetime
 import json
@@ -109,7 +112,23 @@ def rendered(template, tokens, messages, generation):
         return {"error": f"{type(e).__name__}: {e}"}
 
 
+def unequal(file):
+    found, known = 0, {}
+    with open(file, encoding="utf-8") as lines:
+        for one in map(json.loads, lines):
+            source = one["source"]
+            if source not in known:
+                known[source] = environment.from_string(source)
+            written = rendered(known[source], one["tokens"], one["messages"], False)
+            if written.get("text") != one["text"]:
+                print(written, one["text"], file=sys.stderr)
+                found += 1
+    return found
+
+
 def main():
+    if sys.argv[1] == "--check":
+        return print(unequal(sys.argv[2]))
     out, *folders = sys.argv[1:]
     with open(out, "w", encoding="utf-8") as written:
         for folder in map(pathlib.Path, folders):
