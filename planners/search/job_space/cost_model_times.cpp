@@ -112,7 +112,6 @@ cost_model_times::cost_model_times(const cluster& c, const idle_index& idle, con
   add_pools();
   add_classes();
   add_rows();
-  set_max_stages();
   links_.emplace(c_, idle_, gpus_, job_.pipeline.connections);
   for (std::uint32_t k = 0; k < problem_.classes.size(); ++k) {
     for (const bool kinds : {false, true}) {
@@ -121,6 +120,7 @@ cost_model_times::cost_model_times(const cluster& c, const idle_index& idle, con
       on_node.max = std::max(on_node.max, on_node.here.back());
     }
   }
+  set_max_stages();  // needs the links
 }
 
 void cost_model_times::add_pools() {
