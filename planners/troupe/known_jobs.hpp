@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <iterator>
 #include <memory>
+#include <ranges>
 #include <span>
 #include <utility>
 #include <vector>
@@ -14,10 +15,9 @@
 #include "planners/policy/progress.hpp"
 #include "planners/troupe/contender.hpp"
 
-// Facts of jobs that decisions need and that do not change between two of them. Each list is in
-// the order of the snapshot's, so that both are walked together, and an entry counts only for a
-// view of the same number, or the same arrival: nothing depends on what was asked before. Files and
-// plans are held, so that their addresses stay their own.
+// Facts of jobs that decisions need and that do not change between two of them. An entry counts
+// only for a view of the same number, or the same arrival: nothing depends on what was asked
+// before. Files and plans are held, so that their addresses stay their own.
 
 namespace troupe::planners {
 
@@ -36,6 +36,7 @@ struct known_job {
   contender as_contender;  // of one that is not fixed, but for what depends on the time
   job_pace pace;           // likewise
   std::shared_ptr<const std::vector<plan>> plans;  // of its table
+  mutable last_place place;
 
   explicit known_job(const job_view& j)
       : id{j.id},
@@ -52,35 +53,38 @@ struct known_job {
   bool is_of(const job_view& j) const { return number == j.number && number != 0 && id == j.id; }
 };
 
+/// The known jobs of one of a snapshot's lists, in its order.
 class known_jobs {
  public:
   /// An entry for each of the jobs; `make` is called for a new one.
   template <class Make>
-  const std::vector<known_job>& follow(const job_views& now, Make make) {
-    auto at = now.begin();
-    std::size_t same = 0;
-    for (; at != now.end() && same < all_.size() && all_[same].is_of(at->second); ++at)
-      all_[same++].is_seen_as(at->second);
+  void follow(const job_views& now, Make make) {
     next_.clear();
-    for (auto old = all_.begin() + static_cast<std::ptrdiff_t>(same); at != now.end(); ++at) {
-      const auto& j = at->second;
-      while (old != all_.end() && old->id < j.id) ++old;
-      next_.push_back(old != all_.end() && old->is_of(j) ? std::move(*old) : make(j));
-      next_.back().is_seen_as(j);
+    auto old = all_.begin();
+    for (const auto& [id, j] : now) {
+      while (old != all_.end() && (*old)->id < id) ++old;
+      const bool same = old != all_.end() && (*old)->is_of(j);
+      next_.push_back(same ? std::move(*old++) : std::make_unique<known_job>(make(j)));
+      next_.back()->is_seen_as(j);
     }
-    all_.erase(all_.begin() + static_cast<std::ptrdiff_t>(same), all_.end());
-    std::ranges::move(next_, std::back_inserter(all_));
+    all_.swap(next_);
+    next_.clear();
     if (checks_slow_invariants())
       for (const auto& k : all_)
-        TROUPE_INVARIANT(k.number == 0 || make(*k.view) == k,
+        TROUPE_INVARIANT(k->number == 0 || make(*k->view) == *k,
                          "views with the same number are equal");
-    return all_;
   }
-  const std::vector<known_job>& all() const { return all_; }
+  /// Those of the last call.
+  auto all() const {
+    return all_ | std::views::transform([](const entry& k) -> const known_job& { return *k; });
+  }
+  std::size_t size() const { return all_.size(); }
   void clear() { all_.clear(); }
 
  private:
-  std::vector<known_job> all_, next_;
+  using entry = std::unique_ptr<known_job>;  // they are large, and come and go in the middle
+
+  std::vector<entry> all_, next_;
 };
 
 struct known_arrival {

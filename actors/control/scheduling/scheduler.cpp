@@ -338,6 +338,21 @@ void scheduler_state::count(const std::vector<planners::decision>& decisions, do
   show_counts();
 }
 
+namespace {
+
+/// The cluster as a decision finds it.
+placement_note note_of(const cluster_state& s) {
+  placement_note now{{}, *s.nodes_present};
+  const auto nodes = static_cast<node_index>(now.present.size());
+  now.idle.reserve(nodes);
+  for (node_index n = 0; n < nodes; ++n) now.idle.push_back(s.idle->idle(n));
+  if (!s.book.drained().empty())
+    for (node_index n = 0; n < nodes; ++n) now.drained.push_back(s.book.is_drained(n));
+  return now;
+}
+
+}  // namespace
+
 void scheduler_state::propose(std::vector<planners::decision> decisions) {
   if (decisions.empty()) return;
   TROUPE_INVARIANT(!in_flight_, "one proposal is under way at a time");
@@ -345,11 +360,7 @@ void scheduler_state::propose(std::vector<planners::decision> decisions) {
   p.number = ++proposals_;
   const bool explains = status_ && options_.explains;
   placements_proposed shown;
-  placement_note now{{}, *state_->nodes_present};
-  now.idle.reserve(now.present.size());
-  for (node_index n = 0; n < now.present.size(); ++n) now.idle.push_back(state_->idle->idle(n));
-  if (!book().drained().empty())
-    for (node_index n = 0; n < now.present.size(); ++n) now.drained.push_back(book().is_drained(n));
+  auto now = explains ? note_of(*state_) : placement_note{};
   for (auto& d : decisions) {
     // A policy may change its mind about a start whose GPUs have not become free yet.
     if (pending_.find(d.job)) withdraw(d.job);  // replaces the earlier decision
@@ -372,9 +383,9 @@ void scheduler_state::propose(std::vector<planners::decision> decisions) {
       shown.notes[d.job] = std::move(note);
     }
     for (const auto& share : d.where) {
-      TROUPE_INVARIANT(share.node < now.idle.size(),
+      TROUPE_INVARIANT(share.node < cluster().nodes.size(),
                        "a decision names nodes of the cluster that it was made for");
-      now.idle[share.node] -= std::min(now.idle[share.node], share.gpus);
+      if (explains) now.idle[share.node] -= std::min(now.idle[share.node], share.gpus);
     }
   }
   p.decisions = std::move(decisions);
