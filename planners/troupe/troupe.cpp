@@ -363,7 +363,7 @@ class troupe_policy : public queue_policy {
     return k;
   }
   void follow_running(const snapshot& s) const {
-    running_.follow(s.running, [&](const job_view& j) { return known(s.cluster, j); });
+    running_.follow(s, s.running, [&](const job_view& j) { return known(s.cluster, j); });
   }
 
   /// `fixed`: gets the waiting jobs that start_fixed_trainings places; `free`: the GPUs of the
@@ -377,9 +377,12 @@ class troupe_policy : public queue_policy {
     for (const auto& k : running_.all()) {
       if (!k.may_change) continue;
       contenders.push_back(contender_now(k, then_s));
-      free.give_back(k.view->where);
+      if (k.only.gpus > 0)  // mostly, and then without a look at its view
+        free.give_back(k.only);
+      else
+        free.give_back(k.view->where);
     }
-    waiting_.follow(s.waiting, [&](const job_view& j) { return known(s.cluster, j); });
+    waiting_.follow(s, s.waiting, [&](const job_view& j) { return known(s.cluster, j); });
     for (const auto& k : waiting_.all()) {
       if (k.fixed)
         fixed.emplace(k.id, *k.view);

@@ -84,6 +84,7 @@ void scheduler_state::begin_with(std::shared_ptr<const cluster_state> now) {
   wanted_.clear();
   waiting_.clear();
   running_.clear();
+  view_changes_.note_all();
   unions_.clear();
   arrivals_.clear();  // their plans are for the cluster before
   moving_.clear();
@@ -146,6 +147,7 @@ void scheduler_state::on(const progress_report& p) {
   if (!j || !view) return;
   view->reported = reported_progress_of(*j, known);
   view->number = new_view_number();
+  view_changes_.note(p.job);
   if (!j->elastic || known.lease != j->lease) return;
   // Policies keep what they computed for a list of plans, so small differences make no new one.
   const auto now = record_by_now(book(), *j, &known);
@@ -194,6 +196,7 @@ void scheduler_state::update_views(const job_record& j) {
   };
   keep(waiting_, job_state::waiting);
   keep(running_, job_state::running);
+  view_changes_.note(j.id);
   // A job with a reserved start is neither waiting nor running for the policy, which would place it
   // again or count its old GPUs.
   moving_.erase(j.id);

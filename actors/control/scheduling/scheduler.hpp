@@ -15,6 +15,7 @@
 #include "actors/control/scheduling/policy_faults.hpp"
 #include "actors/protocol/actor_state.hpp"
 #include "planners/cluster/idle_index.hpp"
+#include "planners/cluster/view_changes.hpp"
 #include "planners/policy/policy.hpp"
 #include "runtime/world/host.hpp"
 
@@ -94,6 +95,7 @@ class scheduler_state {
   std::optional<planners::idle_index>
       not_kept_;  // idle GPUs without reserved ones, if any are reserved
   planners::job_views waiting_, running_, unions_;
+  planners::view_changes view_changes_;      // of waiting_ and running_
   std::optional<planners::kept_gpus> kept_;  // by the last decisions, for a job that waits
   planners::wait_notes notes_;               // of those
   std::vector<planners::unusable_node> unusable_;
