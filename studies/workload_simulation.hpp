@@ -102,7 +102,7 @@ class workload_record {
   std::map<job_id, job_outcome> jobs_;
   std::map<lease_id, held> leases_;
   std::map<job_id, preemption> preempted_;  // until they have GPUs again
-  // Of jobs that have not ended: the record has a trace's, and these are looked up at each start.
+  // Jobs that have not ended alone: the record has all of a trace, and each start looks here.
   std::set<job_id> waits_;
   std::map<job_id, std::uint32_t> batches_;
   std::map<job_id, std::vector<job_id>> unions_;                      // members that have not left

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -22,7 +21,8 @@ class view_changes {
     bool operator==(const mark&) const = default;
   };
 
-  view_changes() = default;
+  /// `log`: a number that no other object has or has had, at least 1; of note_all() likewise.
+  explicit view_changes(std::uint64_t log) : log_{log} {}
   view_changes(const view_changes&) = delete;
   view_changes& operator=(const view_changes&) = delete;
 
@@ -35,8 +35,8 @@ class view_changes {
     jobs_.push_back(job);
   }
   /// All views may have changed, and their addresses.
-  void note_all() {
-    log_ = new_log();
+  void note_all(std::uint64_t log) {
+    log_ = log;
     jobs_.clear();
     first_ = 0;
   }
@@ -50,12 +50,8 @@ class view_changes {
 
  private:
   static constexpr std::size_t kept = 1024;  // changes at least
-  static std::uint64_t new_log() {
-    static constinit std::atomic<std::uint64_t> last{0};
-    return ++last;
-  }
 
-  std::uint64_t log_ = new_log(), first_ = 0;  // first_: changes that are not kept
+  std::uint64_t log_ = 0, first_ = 0;  // first_: changes that are not kept
   std::vector<job_id> jobs_;
 };
 

@@ -84,7 +84,7 @@ void scheduler_state::begin_with(std::shared_ptr<const cluster_state> now) {
   wanted_.clear();
   waiting_.clear();
   running_.clear();
-  view_changes_.note_all();
+  view_changes_.note_all(new_view_number());
   unions_.clear();
   arrivals_.clear();  // their plans are for the cluster before
   moving_.clear();

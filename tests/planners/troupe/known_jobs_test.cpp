@@ -1,5 +1,4 @@
-// What Troupe's policy keeps of jobs from one decision to the next, against what it would find
-// without.
+// Jobs that Troupe's policy knows from one decision to the next, against a look at the list.
 
 #include <catch2/catch.hpp>
 
@@ -40,7 +39,7 @@ class noted_list {
   /// As with another cluster.
   void begin_anew() {
     views_.clear();
-    changes_.note_all();
+    changes_.note_all(++numbers_);
   }
   snapshot show(bool with_changes) const {
     snapshot s{0, cluster_, idle_, no_jobs, views_};
@@ -56,7 +55,7 @@ class noted_list {
   idle_index idle_{cluster_};
   std::shared_ptr<const job_spec> spec_ = std::make_shared<const job_spec>();
   job_views views_;
-  view_changes changes_;
+  view_changes changes_{++numbers_};
 };
 
 }  // namespace
