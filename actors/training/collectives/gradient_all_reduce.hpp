@@ -21,7 +21,7 @@ bool tied_to_another(const stage_setup& s);
 /// all-reduce, as in a stage that has both: so the order of additions is the same for any number of
 /// stages.
 ///
-/// With empty payloads (a simulation) it counts bytes.
+/// With payloads without bytes (a simulation) it counts them.
 class gradient_all_reduce {
  public:
   /// A tensor to send to a peer, or to another stage of this pipeline.

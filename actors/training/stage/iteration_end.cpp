@@ -80,6 +80,8 @@ void stage_state::end_iteration(const gpu::operations::update::result& done) {
   lending_.on_iteration_ended(training_.report());
   training_.end_iteration(done, tensors_.received().hops());
   tensors_.end_iteration();
+  if (const auto digest = executor_->simulated_weights(); digest && o_.on_weights)
+    o_.on_weights(o_.setup, training_.iteration(), *digest);
   training_.is_checkpoint_due() ? save() : saved();
 }
 
