@@ -61,6 +61,13 @@ class gradient_all_reduce {
   /// The sums of the gradients that begin was given.
   std::pair<payload, payload> result() { return {std::move(own_), std::move(tied_)}; }
 
+  /// Complete, or but for the last stage's sum of a tied embedding's gradients.
+  bool summed() const { return summed_; }
+  /// The sums without that one, which result() has once they are complete; own ones are gone then.
+  std::pair<payload, payload> result_but_late() {
+    return {std::exchange(own_, {}), sends_tied_ ? payload{} : std::exchange(tied_, {})};
+  }
+
  private:
   using outgoing_tensors = std::vector<outgoing>;
   void advance(outgoing_tensors& out);
