@@ -8,7 +8,7 @@
 
 namespace troupe::gpu {
 
-/// What each number of simulated_values is the hash of, besides others.
+/// The kinds of numbers that simulated_values makes: each hash begins with its own.
 enum class simulated_kind : std::uint64_t {
   initial = 1,
   data,
@@ -37,7 +37,7 @@ class simulated_values {
   simulated_values() = default;
   explicit simulated_values(const place& p);
 
-  /// Of the weights.
+  /// The weights' digest.
   std::uint64_t state() const { return state_; }
 
   // The result of an operation; `iteration`: completed before.

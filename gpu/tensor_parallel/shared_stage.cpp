@@ -143,7 +143,7 @@ expected<outcome> shared_stage::run(const operations::save& what, const operatio
   return outcome{};
 }
 
-// Of the whole stage's weights: the same for any number of devices.
+// The whole stage's weights give it, so it is the same for any number of devices.
 expected<outcome> shared_stage::run(const operations::digest&, const operation& o) {
   auto all = run(operations::weights{}, o);
   if (all) all->what = digest_of(all->of<operations::weights>());

@@ -17,7 +17,7 @@ namespace troupe::planners {
 namespace {
 
 constexpr std::size_t nobody = std::numeric_limits<std::size_t>::max();
-// Of whole pipelines: how many ways to deal them are looked at.
+// As many ways to deal whole pipelines are looked at.
 constexpr int max_ways = 100'000;
 constexpr double rounding = 1e-9;  // of a time
 
@@ -73,7 +73,7 @@ class dealing {
     return {};
   }
 
-  /// What nobody has that is present, by the arithmetic that it had; of what nobody ever had any.
+  /// All that nobody has who is present, by the arithmetic that it had; if nobody ever had it, any.
   std::map<std::string, ranges> lost() const {
     std::map<std::string, ranges> all;
     const auto arithmetic_of = [&](std::size_t r) {

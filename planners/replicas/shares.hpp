@@ -8,8 +8,8 @@
 
 namespace troupe::planners {
 
-/// What a replica computes of its stage in an iteration: of a pipeline the micro-batches `first` to
-/// `first + count - 1`, counted from the pipeline's first one, 0.
+/// A part of a pipeline that a replica computes at its stage in an iteration: the micro-batches
+/// `first` to `first + count - 1`, counted from the pipeline's first one, 0.
 struct share {
   std::uint32_t pipeline = 0, first = 0, count = 0;
 

@@ -357,17 +357,15 @@ class execution {
     if (++known.stages < stages) return;
     const auto ways = std::span{times_.norm_ways}.subspan(of(stage).first_time);
     const auto arrivals = norm_arrivals(known.ready, ways);
-    for (std::uint32_t s = 0; s < stages; ++s) {
+    for (std::uint32_t s = 0; s < stages; ++s)
       if (waits_for_tied(first + s, iteration))
         exchange_of(first + s, iteration).norm_at = arrivals[s];
       else
         finish(first + s, iteration, arrivals[s] + known.takes[s]);
-    }
   }
   /// The sum of a tied embedding's gradients comes after the norm, which need not wait for it.
   bool waits_for_tied(std::uint32_t stage, std::uint32_t iteration) {
-    return !times_.routes.empty() && times_.routes[stage].sums && gives_tied(stage) &&
-           !exchange_of(stage, iteration).tied_here;
+    return !times_.routes.empty() && gives_tied(stage) && !exchange_of(stage, iteration).tied_here;
   }
 
   void finish(std::uint32_t stage, std::uint32_t iteration, double end_s) {
