@@ -8,62 +8,15 @@
 #include "messages/domain/tensor_split.hpp"
 #include "messages/domain/work_kind.hpp"
 #include "planners/cost/model_partition.hpp"
-#include "planners/cost/plan_time.hpp"
 #include "planners/devices/kernel_time.hpp"
-#include "planners/devices/profile.hpp"
 #include "planners/model/job_memory.hpp"
 #include "planners/plans/explicit_plan.hpp"
-#include "planners/search/job_space/better_plans.hpp"
+#include "planners/search/job_space/measured_rows.hpp"
+#include "planners/search/job_space/one_pipeline.hpp"
 
 namespace troupe::planners {
 
-namespace {
-
 constexpr double cannot_be = std::numeric_limits<double>::infinity();
-
-/// Samples of a micro-batch that some profile of the model was measured with, ascending.
-std::vector<std::uint32_t> measured_rows(const cluster& c, const job_spec& job,
-                                         const std::vector<gpu_index>& gpus) {
-  std::vector<std::uint32_t> rows;
-  for (const auto g : gpus) {
-    const auto* profile = profile_of(job, c.gpus[g]);
-    if (!profile) continue;
-    if (const auto sizes = sizes_of(*profile, job.model))
-      for (const auto& p : (*sizes)->points) rows.push_back(p.rows);
-    if (const auto layers = layers_of(*profile, job.model))
-      for (const auto& p : (*layers)->points) rows.push_back(p.rows);
-  }
-  std::ranges::sort(rows);
-  rows.erase(std::ranges::unique(rows).begin(), rows.end());
-  return rows;
-}
-
-/// Terms (1) and (2) of docs/planners/plan_search.md. `hop_s`: a send on the hop after a stage, on
-/// an idle link; `wan_s`: the time of the WAN that it uses.
-double one_pipeline_s(const std::vector<step_costs>& steps, const std::vector<double>& hop_s,
-                      const std::vector<double>& wan_s, double microbatches) {
-  double behind = 0, before = 0, longest = 0;
-  for (std::size_t s = 1; s < steps.size(); ++s)
-    behind += steps[s].forward + steps[s].backward + 2 * hop_s[s - 1];
-  for (std::size_t s = 0; s < steps.size(); ++s) {
-    const auto& k = steps[s];
-    const double window = std::min<double>(microbatches, static_cast<double>(steps.size() - s));
-    const double way_s = k.forward + k.backward;
-    const double idle = std::max(0.0, k.forward + behind - window * k.forward);
-    const double step_s = k.forward + k.recompute + k.backward;
-    longest = std::max(longest, before + microbatches * std::max(step_s, wan_s[s]) +
-                                    std::max(0.0, idle - k.recompute));
-    const auto rounds =
-        rounds_of(static_cast<std::uint32_t>(microbatches), static_cast<std::uint32_t>(window));
-    longest = std::max(longest, before + rounds.full * (way_s + behind) + rounds.rest * k.forward);
-    if (s + 1 == steps.size()) break;
-    before += way_s + 2 * hop_s[s];
-    behind -= steps[s + 1].forward + steps[s + 1].backward + 2 * hop_s[s];
-  }
-  return longest;
-}
-
-}  // namespace
 
 expected<std::unique_ptr<cost_model_times>> cost_model_times::of(const cluster& c,
                                                                  const idle_index& idle,
@@ -173,8 +126,9 @@ void cost_model_times::add_rows() {
   const auto measured = measured_rows(c_, job_, gpus_);
   const auto largest = measured.empty() ? problem_.samples : 2 * measured.back();
   const auto add = [&](std::uint32_t r) {
-    const bool new_one = std::ranges::find(rows, r) == rows.end();
-    if (new_one && r <= largest && problem_.samples % r == 0 && rows.size() < 12) rows.push_back(r);
+    if (std::ranges::count(rows, r) == 0 && r <= largest && problem_.samples % r == 0 &&
+        rows.size() < 12)
+      rows.push_back(r);
   };
   for (const auto r : measured) add(r);
   for (std::uint32_t r = 1; r <= problem_.samples; ++r) add(r);
@@ -533,15 +487,6 @@ std::optional<placed_plan> cost_model_times::placed(const space_plan& plan) cons
   }
   if (!p || !fits(c_, idle_, p->how, p->where)) return {};
   return std::move(*p);
-}
-
-std::vector<space_plan> cost_model_times::variants(const space_plan& plan, double seconds,
-                                                   planning_budget& budget) const {
-  std::vector<space_plan> out;
-  if (problem_.space.free_cut)
-    if (auto cut = exactly_cut(*this, plan, seconds, budget)) out.push_back(std::move(*cut));
-  if (auto order = in_cheapest_order(*this, plan)) out.push_back(std::move(*order));
-  return out;
 }
 
 space_value cost_model_times::value(const space_plan& plan) const {

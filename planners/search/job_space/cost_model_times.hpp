@@ -56,8 +56,6 @@ class cost_model_times final : public space_times {
                       std::uint32_t count, std::uint32_t pipelines) const override;
   double line_s(const space_line& line, std::uint32_t microbatches) const override;
   space_value value(const space_plan& plan) const override;
-  std::vector<space_plan> variants(const space_plan& plan, double seconds,
-                                   planning_budget& budget) const override;
   /// Peers of one kind have a sum's floor of their own.
   const space_times& of_alike() const override { return alike_; }
   std::uint64_t units_of(const space_plan& plan) const override {

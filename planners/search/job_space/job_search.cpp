@@ -6,6 +6,7 @@
 
 #include "messages/base/refuse.hpp"
 #include "planners/plans/bounds.hpp"
+#include "planners/search/job_space/better_plans.hpp"
 #include "planners/search/space/space_bound.hpp"
 #include "planners/search/space/space_search.hpp"
 
@@ -33,7 +34,15 @@ expected<job_search> job_search::of(const cluster& c, const idle_index& idle, co
 job_search::result job_search::search(std::size_t wanted, planning_budget& budget) const {
   result all;
   for (const auto& r : rooms_) {
-    const auto found = search_space(r->times->problem(), *r->times, wanted, budget);
+    const auto variants = [&](const valued_plan& v, planning_budget& own) {
+      std::vector<space_plan> out;
+      if (r->times->problem().space.free_cut)
+        if (auto p = exactly_cut(*r->times, v.plan, v.value.seconds, own))
+          out.push_back(std::move(*p));
+      if (auto p = in_cheapest_order(*r->times, v.plan)) out.push_back(std::move(*p));
+      return out;
+    };
+    const auto found = search_space(r->times->problem(), *r->times, wanted, budget, variants);
     for (const auto& p : found.plans) all.plans.push_back({r->times.get(), p});
     all.cuts += found.cuts, all.valued += found.valued;
     all.exact = all.exact && found.exact;

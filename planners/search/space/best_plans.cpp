@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace troupe::planners {
 
@@ -57,8 +58,29 @@ double best_plans::offer(const space_plan& plan, double below) {
   const auto value = times_->value(plan);
   const double score = score_of(*problem_, value, gpus);
   if (units > long_units) scores_.emplace(plan, score);
-  add({plan, value, score});
+  const valued_plan valued{plan, value, score};
+  if (score < never) {
+    auto& best = shapes_[shape_of(plan)];
+    if (score < best.score) best = valued;
+  }
+  add(valued);
   return score;
+}
+
+best_plans::shape best_plans::shape_of(const space_plan& plan) {
+  std::vector<std::uint32_t> classes;
+  for (const auto& g : plan.groups)
+    for (const auto& s : g.seats) classes.push_back(s.cls);
+  std::ranges::sort(classes);
+  return {plan.rows, plan.pipelines(), std::move(classes)};
+}
+
+std::vector<valued_plan> best_plans::of_shapes(std::size_t wanted) const {
+  std::vector<valued_plan> all;
+  for (const auto& [of, v] : shapes_) all.push_back(v);
+  std::ranges::stable_sort(all, {}, &valued_plan::score);
+  if (all.size() > wanted) all.resize(wanted);
+  return all;
 }
 
 // Orders of the same groups have nearly equal scores: they would take the places of other plans.

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <tuple>
 #include <vector>
 
 #include "planners/search/space/space_problem.hpp"
@@ -30,6 +31,9 @@ class best_plans {
   double worst() const;
   double best() const;
   const std::vector<valued_plan>& all() const { return all_; }
+  /// The best plan of each shape that was valued, of the `wanted` best shapes: with other rows,
+  /// another number of pipelines, or stages of other classes.
+  std::vector<valued_plan> of_shapes(std::size_t wanted) const;
   /// Plans that were valued.
   std::uint64_t valued() const { return valued_; }
   /// Work done so far, in a planning_budget's units.
@@ -43,6 +47,10 @@ class best_plans {
   const space_room* room_;
   std::size_t wanted_;
   std::vector<valued_plan> all_;
+  using shape = std::tuple<std::uint32_t, std::uint32_t, std::vector<std::uint32_t>>;
+  static shape shape_of(const space_plan& plan);
+
+  std::map<shape, valued_plan> shapes_;
   std::map<space_plan, double> scores_;  // of plans that take long to value
   std::uint64_t valued_ = 0, units_ = 0;
 };

@@ -15,6 +15,8 @@ namespace {
 // The more are kept, the more lines are valued whose floors are better than the worst of them; and
 // the more cuts are tried with several kinds.
 constexpr std::size_t kept_alike = 16, kept_plans = 64;
+// Plans whose variants are tried.
+constexpr std::size_t varied_plans = 8;
 // Steps for plans of several kinds, for each type of GPU, at least.
 constexpr std::uint64_t units_a_kind = 10'000'000;
 
@@ -37,13 +39,12 @@ bool value_all(const space_problem& p, const space_times& times, const space_roo
   return true;
 }
 
-/// Offers the variants of the best plans, of those with several groups or of all.
-void try_variants(const space_times& times, best_plans& best, bool all, planning_budget& budget) {
-  constexpr std::size_t tried = 8;
-  const auto some = best.all();
-  for (std::size_t i = 0; i < std::min(some.size(), tried); ++i) {
-    if (!all && some[i].plan.groups.size() == 1) continue;
-    for (const auto& x : times.variants(some[i].plan, some[i].value.seconds, budget)) {
+/// Offers the variants of these plans.
+void try_variants(const plan_variants& variants, const std::vector<valued_plan>& of,
+                  best_plans& best, planning_budget& budget) {
+  if (!variants) return;
+  for (const auto& v : of) {
+    for (const auto& x : variants(v, budget)) {
       const auto before = best.units();
       best.offer(x);
       budget.spend(best.units() - before);
@@ -57,7 +58,7 @@ void try_variants(const space_times& times, best_plans& best, bool all, planning
 // A larger space than `alike` begins with what is best there, by the same steps: so it is never
 // worse, with any budget. Then pipelines of one kind with shares of their own, then several kinds.
 space_result search_space(const space_problem& p, const space_times& times, std::size_t wanted,
-                          planning_budget& budget) {
+                          planning_budget& budget, const plan_variants& variants) {
   space_result out;
   const auto given = budget.left();
   const space_room room{p};
@@ -77,7 +78,7 @@ space_result search_space(const space_problem& p, const space_times& times, std:
   alike_search first{alike, alike_times, floors, room, best_alike, searched};
   if (!larger || !value_all(alike, alike_times, room, best_alike, budget)) {
     first.run();
-    try_variants(times, best_alike, true, varied);
+    try_variants(variants, best_alike.of_shapes(varied_plans), best_alike, varied);
     out.complete = !searched.exhausted();
     budget.charge(searched);
     budget.charge(varied);
@@ -100,7 +101,10 @@ space_result search_space(const space_problem& p, const space_times& times, std:
     kinds.run(*found);
     budget.spend(units - part.left());
   }
-  if (larger) try_variants(times, best, false, budget);
+  auto in_groups = best.all();
+  std::erase_if(in_groups, [](const valued_plan& v) { return v.plan.groups.size() == 1; });
+  if (in_groups.size() > varied_plans) in_groups.resize(varied_plans);
+  if (larger) try_variants(variants, in_groups, best, budget);
   TROUPE_INVARIANT(best.best() <= best_alike.best(),
                    "no space has a worse plan than the pipelines that are alike in it");
   out.cuts = found->cuts().size();

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "planners/cluster/planning_budget.hpp"
@@ -22,10 +23,15 @@ struct space_result {
   bool complete = true;            // the budget was not exhausted
 };
 
+/// Plans of the same GPUs as one that was valued, which may be better and which moves do not find;
+/// the budget is charged.
+using plan_variants =
+    std::function<std::vector<space_plan>(const valued_plan& plan, planning_budget& budget)>;
+
 /// The `wanted` best plans. All plans are valued where there are at most `exact_plans`; else the
 /// result is as good as the search is, and space_bound.hpp says how far from the best it may be.
 /// The same problem, times and budget give the same result.
 space_result search_space(const space_problem& p, const space_times& times, std::size_t wanted,
-                          planning_budget& budget);
+                          planning_budget& budget, const plan_variants& variants = {});
 
 }  // namespace troupe::planners

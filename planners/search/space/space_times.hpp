@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "planners/cluster/planning_budget.hpp"
 #include "planners/search/space/space_problem.hpp"
 
 namespace troupe::planners {
@@ -45,11 +44,6 @@ class space_times {
   /// all of its steps.
   virtual double line_s(const space_line& line, std::uint32_t microbatches) const = 0;
   virtual space_value value(const space_plan& plan) const = 0;
-  /// Plans of the same GPUs that may be better than this one of so many seconds, and that moves do
-  /// not find; `budget` is charged.
-  virtual std::vector<space_plan> variants(const space_plan&, double, planning_budget&) const {
-    return {};
-  }
   /// Times for plans whose pipelines are all alike: of these the floors may be higher.
   virtual const space_times& of_alike() const { return *this; }
   /// The work of value(), in a planning_budget's units.
