@@ -423,7 +423,8 @@ std::optional<space_plan> cost_model_times::like(const space_plan& plan,
   out.firsts.clear();
   out.groups[0].seats.clear();
   for (const auto& s : stages) {
-    if (s.first % unit_ != 0) return {};
+    // A last stage may have the head alone there, never here.
+    if (s.first % unit_ != 0 || s.count == 0) return {};
     out.firsts.push_back(s.first / unit_);
     const auto kind = std::ranges::find(gpus_, s.gpu.value()) - gpus_.begin();
     const space_class same{static_cast<std::uint32_t>(kind), s.tensor_parallel};

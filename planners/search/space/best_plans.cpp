@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "messages/base/invariant.hpp"
+
 namespace troupe::planners {
 
 bool are_alike(const space_plan& a, const space_plan& b) {
@@ -44,6 +46,7 @@ double best_plans::score_floor(const space_plan& plan, std::uint32_t gpus) const
 
 double best_plans::offer(const space_plan& plan, double below) {
   constexpr double never = std::numeric_limits<double>::infinity();
+  TROUPE_INVARIANT(is_cut(*problem_, plan.firsts), "every stage of a plan has a piece of the model");
   const auto gpus = gpus_of(*problem_, plan);
   if ((problem_->max_gpus && gpus > *problem_->max_gpus) || !room_->holds(plan)) return never;
   const auto units = times_->units_of(plan);

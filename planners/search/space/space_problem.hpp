@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <vector>
@@ -104,6 +106,12 @@ inline std::uint32_t gpus_of(const space_problem& p, const space_plan& plan) {
   for (const auto& g : plan.groups)
     for (const auto& s : g.seats) n += g.pipelines * p.classes[s.cls].tensor;
   return n;
+}
+
+/// Whether its stages have a piece each, and all of the model's together.
+inline bool is_cut(const space_problem& p, const std::vector<std::uint32_t>& firsts) {
+  return !firsts.empty() && firsts.front() == 0 && firsts.back() < p.pieces &&
+         std::ranges::adjacent_find(firsts, std::ranges::greater_equal{}) == firsts.end();
 }
 
 /// The rank of a plan, smaller is better; infinite: beyond a limit of the problem.

@@ -15,6 +15,7 @@
 #include "planners/plans/explicit_plan.hpp"
 #include "planners/plans/fits.hpp"
 #include "planners/plans/places.hpp"
+#include "planners/search/job_space/cost_model_times.hpp"
 #include "planners/search/job_space/find_pipelines.hpp"
 
 // Searched plans against every plan.
@@ -104,6 +105,21 @@ TEST_CASE(
     CHECK(plan_score(job, every->plans[0].how) == Approx(mine).epsilon(1e-12));
     for (const auto& p : found->plans) CHECK(fits(c, idle_index{c}, p.how, p.where));
   }
+}
+
+TEST_CASE("stages that other rules cut are a plan of the search only if each has a piece") {
+  const auto c = mixed();
+  const idle_index idle{c};
+  const auto times = cost_model_times::of(c, idle, small_model(), widest_space());
+  REQUIRE(times);
+  const auto pieces = (*times)->problem().pieces;
+  const space_plan plan{1, {0, 1}, {{1, 8, {{0, 0}, {0, 0}}}}};
+  const auto cut_at = [&](std::uint32_t first) {
+    return (*times)->like(plan, {{0, first, 1, 0}, {first, pieces - first, 1, 1}});
+  };
+  REQUIRE(cut_at(pieces - 1));
+  CHECK(is_cut((*times)->problem(), cut_at(pieces - 1)->firsts));
+  CHECK_FALSE(cut_at(pieces));  // the last stage has the head alone
 }
 
 TEST_CASE(
