@@ -53,7 +53,7 @@ void workload_record::on(const job_accepted& e) {
   j.samples = static_cast<double>(e.spec.global_batch) * static_cast<double>(e.spec.iterations);
   j.deadline_s = e.spec.limits.deadline_s;
   batches_[e.job] = e.spec.global_batch;
-  waits_[e.job] = true;
+  waits_.insert(e.job);
   note(e.at_s, 0, 1);
 }
 
@@ -81,7 +81,7 @@ void workload_record::begin(job_outcome& j, const lease_granted& e) {
   j.merged_with.clear();
   for (const auto id : jobs_of(e.job))
     if (id != j.job) j.merged_with.push_back(jobs_.at(id).name);
-  waits_[j.job] = false;
+  waits_.erase(j.job);
   note_move(j, e);
 }
 
@@ -158,8 +158,9 @@ void workload_record::on(const part_ended& e) {
 
 /// By samples: the share of a union's GPU time that is a member's.
 double workload_record::share_of(job_id id, const std::vector<job_id>& all) const {
+  if (all.size() == 1) return 1;
   const double samples = sum_of(all, [&](job_id j) { return jobs_.at(j).samples; });
-  return all.size() == 1 ? 1 : jobs_.at(id).samples / samples;
+  return jobs_.at(id).samples / samples;
 }
 
 void workload_record::end_attempt(job_outcome& j, const held& l, const part_ended& e) {
@@ -174,24 +175,25 @@ void workload_record::end_attempt(job_outcome& j, const held& l, const part_ende
   }
   j.out_of_memory += l.out_of_memory ? 1 : 0;
   // Either the job's end follows at once, or it is queued again.
-  waits_[j.job] = true;
+  waits_.insert(j.job);
   note(e.at_s, 0, 1);
 }
 
 void workload_record::on(const member_ended& e) {
   for (auto& [id, members] : unions_) std::erase(members, e.job);
-  waits_[e.job] = true;
+  waits_.insert(e.job);
   note(e.at_s, 0, 1);
 }
 
 void workload_record::on(const job_ended& e) {
   ++progress_;
+  batches_.erase(e.job);
   if (unions_.erase(e.job) > 0) return;
   auto& j = jobs_[e.job];
   j.state = e.final_state;
   j.ended_s = e.at_s;
   ++ended_;
-  if (std::exchange(waits_[e.job], false)) note(e.at_s, 0, -1);
+  if (waits_.erase(e.job) > 0) note(e.at_s, 0, -1);
 }
 
 // -- summary table

@@ -100,9 +100,10 @@ class workload_record {
     std::uint32_t gpus = 0;
   };
   std::map<job_id, job_outcome> jobs_;
-  std::map<job_id, bool> waits_;
   std::map<lease_id, held> leases_;
   std::map<job_id, preemption> preempted_;  // until they have GPUs again
+  // Jobs that have not ended alone: the record has all of a trace, and each start looks here.
+  std::set<job_id> waits_;
   std::map<job_id, std::uint32_t> batches_;
   std::map<job_id, std::vector<job_id>> unions_;                      // members that have not left
   std::map<std::pair<node_index, std::uint16_t>, lease_id> passing_;  // GPUs that have a successor

@@ -57,6 +57,7 @@ class free_gpus {
   bool has(const allocation& where) const;
   void take(const allocation& where);
   void give_back(const allocation& where);
+  void give_back(const node_share& share) { free_[share.node] += share.gpus; }
 
   /// `gpus` GPUs of the pool: within the node that fits best, or whole nodes, or else as
   /// find_equal(), which a count of counts_of() never needs; on `present` if that is free and as

@@ -17,6 +17,7 @@
 #include "messages/domain/plan.hpp"
 #include "messages/domain/work_kind.hpp"
 #include "planners/cluster/idle_index.hpp"
+#include "planners/cluster/view_changes.hpp"
 #include "planners/cluster/wait_note.hpp"
 
 namespace troupe::planners {
@@ -119,6 +120,9 @@ struct snapshot {
   /// While a policy decides: gets its notes of waiting jobs; null: nobody asks why they wait. When
   /// it is asked why: those of its last decision.
   wait_notes* notes = nullptr;
+  /// The changes of the views in `waiting` and `running`, all of which have numbers; null: nobody
+  /// notes them, and who keeps what it knows of the jobs looks through the lists.
+  const view_changes* changes = nullptr;
 
   /// The same at the time of its last change: work left then does not shrink between two changes,
   /// and decisions that depend on it do not either.
@@ -127,7 +131,7 @@ struct snapshot {
     s.now_s = changed_s.value_or(now_s);
     return s;
   }
-  /// The same with other idle GPUs and jobs.
+  /// The same with other idle GPUs and jobs, of whose changes nothing is known.
   snapshot with(const idle_index& other_idle, const job_views& other_waiting,
                 const job_views& other_running) const {
     snapshot s{now_s,    cluster,   other_idle, other_waiting, other_running, moving,

@@ -50,16 +50,15 @@ class assigner {
 
   /// `behind`: the prices of all contenders; `shares`: in them, by contender. `keep`: every job
   /// that runs keeps its GPUs, or grows onto GPUs that no other job gets.
-  std::vector<assigned> assign(const std::vector<contender>& contenders, service_order& order,
+  std::vector<assigned> assign(const std::vector<contender>& contenders, const service_order& order,
                                waiting_prices behind, const decision_list<double>& shares,
                                bool keep) && {
     pinned_.assign(contenders.size(), false);
     out_.reserve(contenders.size());
-    decision_list<service_rank> settling{facts_.memory()};
+    decision_list<service_rank> settling{facts_.memory()};  // the first one first
     settling.reserve(contenders.size());
-    for (const auto& rank : facts_.ranks())
+    for (const auto& rank : keep ? std::span{facts_.ranks()} : order.ranks())
       if (rank.who->runs() && (keep || facts_.is_settling_now(*rank.who))) settling.push_back(rank);
-    if (!keep) std::sort(settling.rbegin(), settling.rend());  // else there is room for all
     auto to_pin = settling.begin();
     std::size_t served = 0;
     for (; served < order.size(); ++served) {
@@ -351,7 +350,7 @@ std::vector<assigned> assign(const cluster& c, const std::vector<gpu_pool>& pool
   const decision_facts facts{contenders, pools, free, now_s, o};
   const auto weights = pool_weights(speeds, pools, free);
   const job_costs costs{c, std::accumulate(weights.begin(), weights.end(), 0.0), load, o};
-  service_order order{facts.ranks()};
+  const service_order order{facts.ranks()};
   waiting_prices behind{weights};
   decision_list<double> shares{facts.memory()};
   shares.reserve(contenders.size());

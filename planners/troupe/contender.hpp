@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -28,6 +29,14 @@ struct troupe_options {
   double overdue_times = 1;   // shortest runs after its submission until a job is overdue
   double settle_starts = 20;  // in restarts after its start, until which a job is left alone
   double settle_step = 3;     // restarts, of which the end of that time is a multiple
+};
+
+/// A job's place in the order in which the last decision has served its jobs: where the next one
+/// begins to sort. It says nothing of the job, so that all are equal.
+struct last_place {
+  static constexpr auto none = std::numeric_limits<std::uint32_t>::max();
+  std::uint32_t at = none;
+  bool operator==(const last_place&) const { return true; }
 };
 
 /// A job that waits, or that runs and can be stopped.
@@ -56,6 +65,7 @@ struct contender {
   /// samples_left, which it corrects for options that are guesses, too. 1: the estimate of the job
   /// is wrong.
   double guess_slowdown = 1;
+  last_place* place = nullptr;  // null: nobody keeps it
 
   bool operator==(const contender&) const = default;
   const std::vector<configuration>& options() const { return table->options; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <ranges>
 #include <span>
 
@@ -32,30 +33,60 @@ struct service_rank {
   }
 };
 
-/// Jobs in the order in which they are served. A heap whose front is sorted only as far as it is
-/// read: GPUs are gone long before a long queue is.
+/// Jobs in the order in which they are served. Sorted from the order of the last decision on, which
+/// few jobs have left since: what is compared is what has changed places.
 class service_order {
  public:
-  explicit service_order(const decision_list<service_rank>& ranks)
-      : all_{ranks, ranks.get_allocator()} {
-    std::make_heap(all_.begin(), all_.end());
-    heap_size_ = all_.size();
+  explicit service_order(const decision_list<service_rank>& ranks) : all_{ranks.get_allocator()} {
+    all_.reserve(ranks.size());
+    take_last_order(ranks);
+    sort();
+    for (std::size_t i = 0; i < all_.size(); ++i)
+      if (auto* place = all_[i].who->place) place->at = static_cast<std::uint32_t>(i);
   }
   std::size_t size() const { return all_.size(); }
-  const contender& at(std::size_t i) {
-    const auto position = all_.size() - i - 1;
-    for (; heap_size_ > position; --heap_size_)
-      std::pop_heap(all_.begin(), all_.begin() + static_cast<std::ptrdiff_t>(heap_size_));
-    return *all_[position].who;
-  }
-  /// Those from the i-th on, in any order.
+  const contender& at(std::size_t i) const { return *all_[i].who; }
+  /// All of them, and those from the i-th on.
+  std::span<const service_rank> ranks() const { return all_; }
   auto from(std::size_t i) const {
-    return std::span{all_}.first(all_.size() - i) | std::views::transform(&service_rank::who);
+    return ranks().subspan(i) | std::views::transform(&service_rank::who);
   }
 
  private:
+  static bool is_before(const service_rank& a, const service_rank& b) { return b < a; }
+
+  /// Those whose places are known in the order of these, then the others. Places of jobs that came
+  /// from different decisions may be the same.
+  void take_last_order(const decision_list<service_rank>& ranks) {
+    constexpr auto empty = std::numeric_limits<std::size_t>::max();
+    decision_list<std::size_t> at{2 * ranks.size() + 16, empty, ranks.get_allocator()};
+    decision_list<std::size_t> others{ranks.get_allocator()};
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      const auto* place = ranks[i].who->place;
+      if (place && place->at < at.size() && at[place->at] == empty)
+        at[place->at] = i;
+      else
+        others.push_back(i);
+    }
+    for (const auto i : at)
+      if (i != empty) all_.push_back(ranks[i]);
+    for (const auto i : others) all_.push_back(ranks[i]);
+  }
+
+  /// By insertion, unless too many have changed places for that.
+  void sort() {
+    auto left = 16 * all_.size();  // jobs that are passed
+    for (auto next = all_.begin(); next != all_.end(); ++next) {
+      if (next == all_.begin() || !is_before(*next, *(next - 1))) continue;
+      const auto to = std::upper_bound(all_.begin(), next, *next, is_before);
+      const auto passed = static_cast<std::size_t>(next - to);
+      if (passed > left) return std::sort(all_.begin(), all_.end(), is_before);
+      left -= passed;
+      std::rotate(to, next, next + 1);
+    }
+  }
+
   decision_list<service_rank> all_;
-  std::size_t heap_size_ = 0;  // elements behind it are sorted, the first job last
 };
 
 }  // namespace troupe::planners

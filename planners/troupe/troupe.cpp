@@ -190,7 +190,8 @@ class troupe_policy : public queue_policy {
       if (left_s > 0 && (again_s == 0 || left_s < again_s)) again_s = left_s;
     };
     prepare(s);
-    for (const auto& j : known_running(s))
+    follow_running(s);
+    for (const auto& j : running_.all())
       if (j.resumable) ask_at(j.settled_s);
     if (can_start_one(s)) {
       if (!last_.is_of(s)) look(s);
@@ -231,8 +232,7 @@ class troupe_policy : public queue_policy {
     prepare(s);
     round r{{}, free_gpus{s.cluster, s.idle}, {}, {}, {}};
     job_views trainings;
-    r.contenders = contenders_of(s, r.given_up, trainings);
-    for (const auto& x : r.contenders) r.free.give_back(x.job->where);
+    r.contenders = contenders_of(s, r.given_up, trainings, r.free);
     start_fixed_trainings(s, trainings, r.contenders, options_, r.free, r.starts);
     const double load = arriving_load(s, cache_, running_, arrivals_);
     r.all = assign(s.cluster, cache_.pools(), cache_.speeds(), r.contenders, r.free, s.now_s, load,
@@ -362,20 +362,28 @@ class troupe_policy : public queue_policy {
     k.as_contender.present = present_option(*k.as_contender.table, cache_.pools_of_nodes(), j);
     return k;
   }
-  const std::vector<known_job>& known_running(const snapshot& s) const {
-    return running_.follow(s.running, [&](const job_view& j) { return known(s.cluster, j); });
+  void follow_running(const snapshot& s) const {
+    running_.follow(s, s.running, [&](const job_view& j) { return known(s.cluster, j); });
   }
 
-  /// `fixed`: gets the waiting jobs that start_fixed_trainings places.
+  /// `fixed`: gets the waiting jobs that start_fixed_trainings places; `free`: the GPUs of the
+  /// contenders.
   std::vector<contender> contenders_of(const snapshot& s, std::vector<decision>& out,
-                                       job_views& fixed) const {
+                                       job_views& fixed, free_gpus& free) const {
     const auto then_s = s.at_change().now_s;
     std::vector<contender> contenders;
     contenders.reserve(s.running.size() + s.waiting.size());
-    for (const auto& k : known_running(s))
-      if (k.may_change) contenders.push_back(contender_now(k, then_s));
-    const auto make = [&](const job_view& j) { return known(s.cluster, j); };
-    for (const auto& k : waiting_.follow(s.waiting, make)) {
+    follow_running(s);
+    for (const auto& k : running_.all()) {
+      if (!k.may_change) continue;
+      contenders.push_back(contender_now(k, then_s));
+      if (k.only.gpus > 0)  // mostly, and then without a look at its view
+        free.give_back(k.only);
+      else
+        free.give_back(k.view->where);
+    }
+    waiting_.follow(s, s.waiting, [&](const job_view& j) { return known(s.cluster, j); });
+    for (const auto& k : waiting_.all()) {
       if (k.fixed)
         fixed.emplace(k.id, *k.view);
       else if (k.never)
@@ -392,6 +400,7 @@ class troupe_policy : public queue_policy {
     x.samples_left = k.pace.samples_left(now_s);
     x.waited_s = now_s - x.submitted_s;
     if (x.runs()) x.start_left_s = std::max(0.0, k.start_end_s - now_s);
+    x.place = &k.place;
     return x;
   }
 

@@ -84,6 +84,7 @@ void scheduler_state::begin_with(std::shared_ptr<const cluster_state> now) {
   wanted_.clear();
   waiting_.clear();
   running_.clear();
+  view_changes_.note_all(new_view_number());
   unions_.clear();
   arrivals_.clear();  // their plans are for the cluster before
   moving_.clear();
@@ -146,6 +147,7 @@ void scheduler_state::on(const progress_report& p) {
   if (!j || !view) return;
   view->reported = reported_progress_of(*j, known);
   view->number = new_view_number();
+  view_changes_.note(p.job);
   if (!j->elastic || known.lease != j->lease) return;
   // Policies keep what they computed for a list of plans, so small differences make no new one.
   const auto now = record_by_now(book(), *j, &known);
@@ -194,6 +196,7 @@ void scheduler_state::update_views(const job_record& j) {
   };
   keep(waiting_, job_state::waiting);
   keep(running_, job_state::running);
+  view_changes_.note(j.id);
   // A job with a reserved start is neither waiting nor running for the policy, which would place it
   // again or count its old GPUs.
   moving_.erase(j.id);
@@ -338,6 +341,21 @@ void scheduler_state::count(const std::vector<planners::decision>& decisions, do
   show_counts();
 }
 
+namespace {
+
+/// The cluster as a decision finds it.
+placement_note note_of(const cluster_state& s) {
+  placement_note now{{}, *s.nodes_present};
+  const auto nodes = static_cast<node_index>(now.present.size());
+  now.idle.reserve(nodes);
+  for (node_index n = 0; n < nodes; ++n) now.idle.push_back(s.idle->idle(n));
+  if (!s.book.drained().empty())
+    for (node_index n = 0; n < nodes; ++n) now.drained.push_back(s.book.is_drained(n));
+  return now;
+}
+
+}  // namespace
+
 void scheduler_state::propose(std::vector<planners::decision> decisions) {
   if (decisions.empty()) return;
   TROUPE_INVARIANT(!in_flight_, "one proposal is under way at a time");
@@ -345,11 +363,7 @@ void scheduler_state::propose(std::vector<planners::decision> decisions) {
   p.number = ++proposals_;
   const bool explains = status_ && options_.explains;
   placements_proposed shown;
-  placement_note now{{}, *state_->nodes_present};
-  now.idle.reserve(now.present.size());
-  for (node_index n = 0; n < now.present.size(); ++n) now.idle.push_back(state_->idle->idle(n));
-  if (!book().drained().empty())
-    for (node_index n = 0; n < now.present.size(); ++n) now.drained.push_back(book().is_drained(n));
+  auto now = explains ? note_of(*state_) : placement_note{};
   for (auto& d : decisions) {
     // A policy may change its mind about a start whose GPUs have not become free yet.
     if (pending_.find(d.job)) withdraw(d.job);  // replaces the earlier decision
@@ -372,9 +386,9 @@ void scheduler_state::propose(std::vector<planners::decision> decisions) {
       shown.notes[d.job] = std::move(note);
     }
     for (const auto& share : d.where) {
-      TROUPE_INVARIANT(share.node < now.idle.size(),
+      TROUPE_INVARIANT(share.node < cluster().nodes.size(),
                        "a decision names nodes of the cluster that it was made for");
-      now.idle[share.node] -= std::min(now.idle[share.node], share.gpus);
+      if (explains) now.idle[share.node] -= std::min(now.idle[share.node], share.gpus);
     }
   }
   p.decisions = std::move(decisions);

@@ -11,10 +11,12 @@
 #include "actors/control/interfaces/controller_options.hpp"
 #include "actors/control/interfaces/interfaces.hpp"
 #include "actors/control/ledger/cluster_state.hpp"
+#include "actors/control/scheduling/job_views.hpp"
 #include "actors/control/scheduling/pending_starts.hpp"
 #include "actors/control/scheduling/policy_faults.hpp"
 #include "actors/protocol/actor_state.hpp"
 #include "planners/cluster/idle_index.hpp"
+#include "planners/cluster/view_changes.hpp"
 #include "planners/policy/policy.hpp"
 #include "runtime/world/host.hpp"
 
@@ -94,6 +96,7 @@ class scheduler_state {
   std::optional<planners::idle_index>
       not_kept_;  // idle GPUs without reserved ones, if any are reserved
   planners::job_views waiting_, running_, unions_;
+  planners::view_changes view_changes_{new_view_number()};  // of waiting_ and running_
   std::optional<planners::kept_gpus> kept_;  // by the last decisions, for a job that waits
   planners::wait_notes notes_;               // of those
   std::vector<planners::unusable_node> unusable_;

@@ -89,6 +89,7 @@ planners::snapshot scheduler_state::policy_snapshot() {
   s.changed_s = changed_s_ + state_->journal_ahead_s;
   s.arrivals = arrivals_;
   s.shared_cluster = state_->cluster;
+  s.changes = &view_changes_;
   s.all_plain = not_plain_.empty();
   s.notes = options_.explains ? &notes_ : nullptr;
   if (checks_slow_invariants()) check_views();
