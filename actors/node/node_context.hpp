@@ -10,6 +10,7 @@
 #include "actors/node/work_observer.hpp"
 #include "actors/protocol/lease_actor.hpp"
 #include "actors/protocol/messenger.hpp"
+#include "actors/training/device/stage_options.hpp"
 #include "gpu/device/device_type.hpp"
 #include "messages/domain/device_kind.hpp"
 #include "runtime/host/shared_cluster.hpp"
@@ -29,6 +30,7 @@ struct node_options {
   /// Slowdown factor of simulated work that starts now; null: none.
   std::function<double()> slowdown;
   std::shared_ptr<work_observer> observer;  // null: none
+  weights_watcher on_weights;               // of its simulated stages
   /// Called once the node was removed from the cluster and its work has ended; null: it stays.
   std::function<void()> on_removed;
   /// Its work is stopped, as it was removed or its process is to end; with what it waits for. Null:

@@ -183,6 +183,7 @@ void training_supervisor::set_up(address trainer, stage_setup s) {
   o.trainer = trainer;
   o.messenger = node_.messenger();
   o.slowdown = node_.options.slowdown;
+  o.on_weights = node_.options.on_weights;
   o.start_s = p->order.start_s;
   o.received_s = node_.host.clock->now_s();
   const auto gpus = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(s.devices.size()));

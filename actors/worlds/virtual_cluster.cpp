@@ -105,6 +105,7 @@ void virtual_cluster::add_node(node_index n, std::shared_ptr<const troupe::clust
     node_options how;
     how.cluster = c;
     how.slowdown = [this, a = h.self] { return world_.slowdown(a); };
+    how.on_weights = options_.on_weights;
     if (options_.on_work) how.observer = std::make_shared<watched_work>(n, options_.on_work);
     return start_node(world_.system(), h, std::move(how));
   });

@@ -28,6 +28,8 @@ struct virtual_cluster_options {
   std::function<void(const cluster_state&)> on_state;
   /// Called when a node starts work (no report), when that ends, and when the node dies (no order).
   std::function<void(node_index, const work_order*, const part_report* ended)> on_work;
+  /// Called after each update of a simulated stage.
+  weights_watcher on_weights;
   journal_limits limits;
   /// The outcome of the controller's journal writes; null: they succeed.
   std::function<runtime::append_fate(double now_s)> on_append;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "gpu/device/clock.hpp"
+#include "gpu/model/digest.hpp"
 #include "gpu/tensor_parallel/shared_stage.hpp"
 
 namespace troupe::gpu {
@@ -36,8 +37,10 @@ expected<std::unique_ptr<stage_device>> make_shared_cpu_device(const stage_spec&
 namespace cpu {
 
 device::device(const stage_spec& s, std::shared_ptr<thread_communicator> tensor_group,
-               std::shared_ptr<device_thread> thread)
-    : spec_{s}, maths_{s, std::move(tensor_group)}, queue_{prepare_thread, std::move(thread)} {}
+               std::shared_ptr<device_thread> thread, const kernels<float>& set)
+    : spec_{s},
+      maths_{s, std::move(tensor_group), set},
+      queue_{prepare_thread, std::move(thread)} {}
 
 void device::submit(operation o, done d) {
   queue_.submit(
@@ -139,6 +142,10 @@ device::result device::perform(const operations::update& o) {
 
 device::result device::perform(const operations::weights&) {
   return both(copy_of(maths_.weights()));
+}
+
+device::result device::perform(const operations::digest&) {
+  return operations::digest::result{digest_of(std::as_bytes(maths_.weights()))};
 }
 
 device::result device::perform(const operations::values&) {

@@ -9,11 +9,12 @@
 
 namespace troupe::gpu::cpu {
 
-/// One stage on its own thread.
+/// One stage on its own thread. `set`: of kernels; products of matrices are the processor's.
 class device final : public member_device {
  public:
   explicit device(const stage_spec& s, std::shared_ptr<thread_communicator> tensor_group = nullptr,
-                  std::shared_ptr<device_thread> thread = nullptr);
+                  std::shared_ptr<device_thread> thread = nullptr,
+                  const kernels<float>& set = float_kernels());
 
   void submit(operation o, done d) override;
   void submit_values(done d) override;
@@ -36,6 +37,7 @@ class device final : public member_device {
   result perform(const operations::save& o);
   result perform(const operations::load& o);
   result perform(const operations::weights&);
+  result perform(const operations::digest&);
   result perform(const operations::values&);
   template <class Collective>
   result perform(const Collective&);

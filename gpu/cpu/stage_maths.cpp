@@ -11,13 +11,14 @@ namespace troupe::gpu::cpu {
 // A stage with both embedding and head sums the head's gradient of the tied matrix apart: the sum
 // of the two then has the same order, and the same bits, as when two stages hold the ends.
 template <class T>
-stage_maths<T>::stage_maths(const stage_spec& s, std::shared_ptr<thread_communicator> tensor_group)
+stage_maths<T>::stage_maths(const stage_spec& s, std::shared_ptr<thread_communicator> tensor_group,
+                            const kernels<T>& set)
     : spec_{s},
-      k_{kernels_for<T>()},
+      k_{set},
       parameters_{parameters_of(s)},
       tokens_{tokens_of(s)},
       hidden_{s.model.hidden},
-      sublayer_{s, memory_, std::move(tensor_group)} {
+      sublayer_{s, memory_, std::move(tensor_group), set} {
   const auto size = size_of(s);
   own_ = size.own_parameters;
   tied_ = size.tied_parameters;

@@ -32,7 +32,8 @@ class stage_maths {
   /// `s` must be valid. Weights have their initial values. `tensor_group`: null: the stage is not
   /// shared; passes throw std::runtime_error if it fails.
   explicit stage_maths(const stage_spec& s,
-                       std::shared_ptr<thread_communicator> tensor_group = nullptr);
+                       std::shared_ptr<thread_communicator> tensor_group = nullptr,
+                       const kernels<T>& set = kernels_for<T>());
 
   struct result {
     buffer<T> activation;  // null in the last stage

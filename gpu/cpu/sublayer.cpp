@@ -10,9 +10,10 @@ namespace troupe::gpu::cpu {
 // results that backward needs lie in its own memory.
 template <class T>
 sublayer_maths<T>::sublayer_maths(const stage_spec& s, pool& memory,
-                                  std::shared_ptr<thread_communicator> tensor_group)
+                                  std::shared_ptr<thread_communicator> tensor_group,
+                                  const kernels<T>& set)
     : memory_{memory},
-      k_{kernels_for<T>()},
+      k_{set},
       tensor_group_{std::move(tensor_group)},
       tokens_{tokens_of(s)},
       hidden_{s.model.hidden},

@@ -46,7 +46,7 @@ class sublayer_maths {
  public:
   /// `tensor_group`: null: the stage is not shared. Throws std::runtime_error if it fails.
   sublayer_maths(const stage_spec& s, pool& memory,
-                 std::shared_ptr<thread_communicator> tensor_group);
+                 std::shared_ptr<thread_communicator> tensor_group, const kernels<T>& set);
 
   /// m.in must be set; sets the rest. Returns the output.
   buffer<T> forward(sublayer what, const sublayer_values<T>& weights, sublayer_memory<T>& m);

@@ -111,6 +111,13 @@ struct weights {
   using result = own_and_tied;
 };
 
+/// A hash of all weights, of which replicas of a stage have equal ones.
+struct digest {
+  struct result {
+    std::uint64_t weights = 0;  // XXH3-64 of own and then tied ones, as 32-bit floats
+  };
+};
+
 /// For a member_device: all that its file of a checkpoint has.
 struct values {
   struct result {
@@ -154,7 +161,7 @@ struct operation {
   std::variant<operations::forward, operations::recompute, operations::backward,
                operations::gradients, operations::update, operations::make_communicator_id,
                operations::join_communicator, operations::sum, operations::save, operations::load,
-               operations::weights>
+               operations::weights, operations::digest>
       what{};
   bool timed = false;  // passes and update: measure compute_s
   layered program{};
@@ -164,7 +171,8 @@ struct operation {
 struct outcome {
   std::variant<operations::no_result, operations::forward::result, operations::backward::result,
                own_and_tied, operations::update::result, operations::make_communicator_id::result,
-               operations::sum::result, operations::values::result, operations::norms::result>
+               operations::sum::result, operations::digest::result, operations::values::result,
+               operations::norms::result>
       what{};
   double begin_s = 0, end_s = 0;  // on the device's own clock
   // The time of a timed operation's kernels, without copies from and to the host.

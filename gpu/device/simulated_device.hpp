@@ -4,32 +4,39 @@
 #include <utility>
 #include <variant>
 
+#include "gpu/device/simulated_values.hpp"
 #include "gpu/device/stage_device.hpp"
 #include "messages/domain/training.hpp"
 
 namespace troupe::gpu {
 
-/// A device that computes nothing and takes a given time on the world's clock. It executes one
-/// operation at a time: the caller waits for `done` before the next.
+/// A device that computes digests only and takes a given time on the world's clock. It executes
+/// one operation at a time: the caller waits for `done` before the next.
 class simulated_device final : public program_device {
  public:
   /// Calls a function after a number of seconds.
   using timer = std::function<void(double, std::function<void()>)>;
 
   /// `slowdown`: the present factor for an operation's time; null: 1.
-  simulated_device(const stage_costs& costs, std::function<double()> slowdown, timer after)
-      : costs_{costs}, slowdown_{std::move(slowdown)}, after_{std::move(after)} {}
+  simulated_device(const stage_costs& costs, const simulated_values::place& place,
+                   std::function<double()> slowdown, timer after)
+      : costs_{costs}, values_{place}, slowdown_{std::move(slowdown)}, after_{std::move(after)} {}
 
   void submit(operation o, done d) override {
-    std::visit([&](const auto& what) { take(what, std::move(d)); }, o.what);
+    std::visit([&](const auto& what) { take(what, o.program.iteration, std::move(d)); }, o.what);
   }
-  void submit_norms(operations::norms n, done d) override { take(n, std::move(d)); }
+  void submit_norms(operations::norms n, done d) override { take(n, n.iteration, std::move(d)); }
+
+  /// The digest of its weights, as of the latest update that was submitted.
+  std::uint64_t state() const { return values_.state(); }
 
  private:
   template <class What>
-  void take(const What& what, done d) {
+  void take(const What& what, std::uint64_t iteration, done d) {
     const double s = cost_of(what) * (slowdown_ ? slowdown_() : 1);
-    after_(s, [d = std::move(d), s] { d(outcome{typename What::result{}, 0, s}); });
+    after_(s, [d = std::move(d), made = values_.after(what, iteration), s] {
+      d(outcome{made, 0, s});
+    });
   }
 
   double cost_of(const operations::forward&) const { return costs_.forward_s; }
@@ -44,6 +51,7 @@ class simulated_device final : public program_device {
   }
 
   stage_costs costs_;
+  simulated_values values_;
   std::function<double()> slowdown_;
   timer after_;
 };

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "gpu/model/checkpoint.hpp"
+#include "gpu/model/digest.hpp"
 
 namespace troupe::gpu {
 
@@ -140,6 +141,13 @@ expected<outcome> shared_stage::run(const operations::save& what, const operatio
       save_values(what.path, whole_, steps, {parameters_, own_, weights, first, second});
   if (!ok) return refuse(ok.error());
   return outcome{};
+}
+
+// The whole stage's weights give it, so it is the same for any number of devices.
+expected<outcome> shared_stage::run(const operations::digest&, const operation& o) {
+  auto all = run(operations::weights{}, o);
+  if (all) all->what = digest_of(all->of<operations::weights>());
+  return all;
 }
 
 /// `sums`: the members sum during the operation. The error is the cause: others follow from it.

@@ -31,6 +31,7 @@ class shared_stage final : public stage_device {
   template <class What>
   expected<outcome> run(const What& what, const operation& o);
   expected<outcome> run(const operations::save& what, const operation&);
+  expected<outcome> run(const operations::digest&, const operation& o);
 
   using giver = std::function<void(std::uint32_t member, done)>;
   expected<std::vector<outcome>> on_all(bool sums, const giver& give);

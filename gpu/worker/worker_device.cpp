@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gpu/device/clock.hpp"
+#include "gpu/model/digest.hpp"
 #include "gpu/worker/tensors.hpp"
 #include "messages/base/refuse.hpp"
 
@@ -354,6 +355,13 @@ device::result device::perform(const operations::weights&, request_header r) {
         {reason::kind::malformed, "the worker's weights have other sizes than its gradients"}));
   return outcome_of(made->answer, own_and_tied{payload{body.owner(), (*read)[0].data},
                                                payload{body.owner(), (*read)[1].data}});
+}
+
+// The weights come through a buffer, and the node hashes them: a worker needs no hash of its own.
+device::result device::perform(const operations::digest&, request_header r) {
+  auto made = perform(operations::weights{}, r);
+  if (made) made->what = digest_of(made->of<operations::weights>());
+  return made;
 }
 
 }  // namespace troupe::gpu::python

@@ -58,6 +58,7 @@ class device final : public program_device {
   result perform(const operations::join_communicator& o, request_header r);
   result perform(const operations::sum& o, request_header r);
   result perform(const operations::weights&, request_header r);
+  result perform(const operations::digest&, request_header r);
 
   expected<std::shared_ptr<shared_buffer>> bring(message_kind what, const payload& in, bool wanted);
   expected<computed> compute(request_header r, std::uint64_t out_bytes);

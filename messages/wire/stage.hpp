@@ -47,8 +47,8 @@ struct tensor {
     sum,           // data parallel: the sender's chunk, summed over all pipelines
     tied_partial,  // the last stage's gradient of a tied embedding, to the first
     tied_sum,      // the sum of both, back to the last
-    // For programs that clip by the norm of all gradients: the squared norm of the layers so far,
-    // to the next stage, and of all layers, to the stage before.
+    // For programs that clip by the norm of all gradients: the squared norm of the last layers up
+    // to the sender's, to the stage before, and of all layers, to the next stage.
     norm_partial,
     norm_sum,
     // Data parallel, over datacenters: a chunk of the gradients, summed over all pipelines up to

@@ -24,14 +24,16 @@ double waits_for_tied_s(const timed_plan& t, std::size_t first, double last_back
          std::max(0.0, back_s + z.update - z.gradients - (a.update - a.gradients));
 }
 
-/// From when all stages, by pipeline * stages + stage, have their own norms to when they have all.
+/// From when all stages, by pipeline * stages + stage, have their own norms to when the first ones
+/// have all. The others get these with the next iteration's first activation, beside which they
+/// update.
 void exchange_norms(std::vector<double>& ready_s, const timed_plan& t) {
   const auto stages = t.layout.stages;
   for (const auto& g : parts_of_groups(t)) {
     const auto ways = std::span{t.times.norm_ways}.subspan(g.hop, stages);
     for (auto i = g.begin; i < g.end; i += stages) {
       const auto p = ready_s.begin() + static_cast<std::ptrdiff_t>(i);
-      std::ranges::copy(norm_arrivals({p, p + stages}, ways), p);
+      *p = norm_arrivals({p, p + stages}, ways).front();
     }
   }
 }
@@ -67,8 +69,10 @@ double summed_s(const timed_plan& t, std::size_t i, double begin_s, double last_
                 bool lower_bound, std::vector<double>& free_s) {
   const auto& routes = t.times.routes[i];
   const auto& k = t.times.stages[i];
-  double tied_s = k.exchange - peers_s(routes);
-  double end_s = begin_s + k.exchange - routes.between_s;
+  // A norm does not wait for the last stage's tied sum.
+  const bool late = !t.times.norm_ways.empty() && i % t.layout.stages > 0;
+  double tied_s = late ? 0 : k.exchange - peers_s(routes);
+  double end_s = begin_s + peers_s(routes) + tied_s - routes.between_s;
   // The last stage's part may come while the first one's backwards still run.
   if (lower_bound && routes.tied) {
     tied_s = i % t.layout.stages == 0 ? waits_for_tied_s(t, i, last_end_s, begin_s) : 0;

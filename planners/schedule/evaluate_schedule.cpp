@@ -153,6 +153,7 @@ class execution {
     bool begun = false, given = false, added = false, summed = false, complete = false;
     bool crossed = false;  // its chunk has the parts of all datacenters
     bool tied_here = false;
+    std::optional<double> norm_at{};    // when it has all norms, while it waits for a tied sum
     std::uint32_t parts = 0, sums = 0;  // received from peers
   };
 
@@ -357,7 +358,14 @@ class execution {
     const auto ways = std::span{times_.norm_ways}.subspan(of(stage).first_time);
     const auto arrivals = norm_arrivals(known.ready, ways);
     for (std::uint32_t s = 0; s < stages; ++s)
-      finish(first + s, iteration, arrivals[s] + known.takes[s]);
+      if (waits_for_tied(first + s, iteration))
+        exchange_of(first + s, iteration).norm_at = arrivals[s];
+      else
+        finish(first + s, iteration, arrivals[s] + known.takes[s]);
+  }
+  /// The sum of a tied embedding's gradients comes after the norm, which need not wait for it.
+  bool waits_for_tied(std::uint32_t stage, std::uint32_t iteration) {
+    return !times_.routes.empty() && gives_tied(stage) && !exchange_of(stage, iteration).tied_here;
   }
 
   void finish(std::uint32_t stage, std::uint32_t iteration, double end_s) {
@@ -392,6 +400,9 @@ class execution {
   /// Takes the all-reduce as far as what has arrived allows, and then begins the update.
   void check_exchange(std::uint32_t stage, std::uint32_t i) {
     auto& x = exchange_of(stage, i);
+    const double takes_s = times_.stages[stage].update - times_.stages[stage].gradients;
+    if (x.norm_at && x.tied_here)
+      return finish(stage, i, std::max(now_, *std::exchange(x.norm_at, {})) + takes_s);
     if (!x.begun || x.complete) return;
     const auto& routes = times_.routes[stage];
     const auto others = sum_of(routes.peers, [](const auto& to) {
@@ -414,9 +425,8 @@ class execution {
         happen(now_ + routes.between_s, kind::crossed, i * stages_each_ + stage % stages_each_);
     }
     if (!x.summed && x.crossed && x.sums == others) return set_summed(stage);
-    x.complete = x.summed && (!gives_tied(stage) || x.tied_here);
-    const auto& t = times_.stages[stage];
-    if (x.complete) update(stage, i, t.update - t.gradients);
+    x.complete = x.summed && (!gives_tied(stage) || x.tied_here || !norms_.empty());
+    if (x.complete) update(stage, i, takes_s);
   }
 
   void set_summed(std::uint32_t stage) {

@@ -73,13 +73,13 @@ struct measured_times {
   std::uint64_t iterations = 1;
 };
 
-/// When each stage of a pipeline has the sum of all stages' norms, which goes to the last stage and
-/// back; `ready`: when they have their own.
+/// When each stage of a pipeline has the sum of all stages' norms, which goes to the first stage
+/// and back; `ready`: when they have their own.
 inline std::vector<double> norm_arrivals(const std::vector<double>& ready,
                                          std::span<const double> ways) {
   auto at = ready;
-  for (std::size_t s = 1; s < at.size(); ++s) at[s] = std::max(at[s], at[s - 1] + ways[s - 1]);
-  for (auto s = at.size() - 1; s-- > 0;) at[s] = at[s + 1] + ways[s];
+  for (auto s = at.size() - 1; s-- > 0;) at[s] = std::max(at[s], at[s + 1] + ways[s]);
+  for (std::size_t s = 1; s < at.size(); ++s) at[s] = at[s - 1] + ways[s - 1];
   return at;
 }
 

@@ -52,7 +52,7 @@ def train(stage, iteration, microbatches):
         stage.backward(iteration, microbatch)
     stage.gradients()
     squared = 0.0
-    for norm in stage.squared_norms() if stage.needs_norm else ():
+    for norm in reversed(stage.squared_norms()) if stage.needs_norm else ():
         squared += norm
     stage.update(squared if stage.needs_norm else None)
     return losses / microbatches

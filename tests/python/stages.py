@@ -14,9 +14,10 @@ SEED = 5
 
 
 class Pipeline:
-    """One pipeline's stages. Tensors between them lie in memory that is used again after their backward, as a worker's."""
+    """One pipeline's stages. Tensors between them lie in memory that is used again after their backward, as a worker's.
+    late: the last stage gets a tied parameter's sum after its norms."""
 
-    def __init__(self, program, cuts=(), recompute="none", rows=3, microbatches=4, schedule="1f1b", **more):
+    def __init__(self, program, cuts=(), recompute="none", rows=3, microbatches=4, schedule="1f1b", late=False, **more):
         self.program = program if isinstance(program, Program) else Program(program)
         layers, bounds = len(self.program.layers(SEED)), None
         bounds = [0, *cuts, layers]
@@ -26,7 +27,7 @@ class Pipeline:
             own, tied = (torch.frombuffer(bytearray(4 * n), dtype=torch.float32) if n else None
                          for n in (stage.own_parameters, stage.tied_parameters))
             stage.start(own, tied)
-        self.microbatches, self.recompute, self.schedule = microbatches, recompute, schedule
+        self.microbatches, self.recompute, self.schedule, self.late = microbatches, recompute, schedule, late
 
     def iteration(self, n):
         """Its loss: the mean over the micro-batches."""
@@ -66,10 +67,16 @@ class Pipeline:
                     tied.copy_(found[0][0][1])
 
     def update(self):
+        tied = self.stages[-1]._gradients._hosts[1] if self.late else None
+        if self.late:
+            late = tied.clone()
+            tied.fill_(7)
         norm = 0.0
-        for stage in self.stages:
-            for one in stage.squared_norms():
+        for stage in reversed(self.stages):
+            for one in reversed(stage.squared_norms()):
                 norm += one
+        if self.late:
+            tied.copy_(late)
         return [stage.update(norm) for stage in self.stages]
 
     def weights(self):

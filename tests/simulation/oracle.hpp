@@ -68,6 +68,11 @@ class oracle {
     job_state final_state = job_state::waiting;
   };
   const std::map<job_id, job_view>& jobs() const { return jobs_; }
+  /// The job of a lease; null: it was not granted.
+  const job_spec* spec_of(lease_id lease) const {
+    const auto l = leases_.find(lease);
+    return l == leases_.end() ? nullptr : &jobs_.at(l->second.granted.job).spec;
+  }
 
  private:
   struct part_view {

@@ -132,6 +132,7 @@ TEST_CASE("every planted bug is caught within two hundred fault seeds") {
     if (caught.empty()) caught = run_seeds(1, 200, only ? 200 : 1, run_changing_seed);
     if (caught.empty()) caught = run_seeds(1, 200, only ? 200 : 1, run_union_seed);
     if (caught.empty()) caught = run_seeds(1, 200, only ? 200 : 1, run_program_seed);
+    if (caught.empty()) caught = run_seeds(1, 200, only ? 200 : 1, run_groups_seed);
     INFO("bug " << bug << ": " << sentence);
     if (!sentence.starts_with("second line of defence: ")) CHECK_FALSE(caught.empty());
     for (const auto& c : caught)

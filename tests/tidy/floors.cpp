@@ -10,7 +10,7 @@ const std::vector<module_floors>& all_floors() {
       {"planners",
        {{"model", "solver"},
         {"cluster"},
-        {"schedule"},
+        {"schedule", "replicas"},
         {"devices"},
         {"cost"},
         {"plans"},

@@ -35,6 +35,8 @@ class device_all_reduce {
   /// to send.
   std::vector<gradient_all_reduce::outgoing> finish_sum(std::optional<payload> tied);
 
+  /// Complete, or but for the last stage's sum of a tied embedding's gradients.
+  bool summed() const { return summed_; }
   bool complete() const { return summed_ && (!sends_tied_ || received_tied_); }
   /// The last stage's sum of a tied embedding's gradients, for its device; otherwise nothing.
   payload result() { return sends_tied_ ? std::move(*received_tied_) : payload{}; }

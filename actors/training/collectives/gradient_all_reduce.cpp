@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "gpu/device/simulated_tensor.hpp"
+
 #include "messages/base/invariant.hpp"
 
 namespace troupe::actors {
@@ -102,12 +104,16 @@ bool gradient_all_reduce::start_peers_sum(outgoing_tensors& out) {
   return peers_sum_started_ = true;
 }
 
-/// Takes the all-reduced gradients apart again, own and tied. In a simulation the sum has no bytes,
-/// and there is nothing to take apart.
+/// Takes the all-reduced gradients apart again, own and tied. In a simulation each part has the
+/// digest of the whole.
 bool gradient_all_reduce::finish_peers_sum(outgoing_tensors& out) {
   if (pipelines_ > 1) {
     if (!peers_sum_.complete()) return false;
     const auto sum = peers_sum_.result();
+    if (gpu::digest_in(sum)) {
+      own_ = sum;
+      if (!sends_tied_ && gpu::digest_in(tied_)) tied_ = sum;
+    }
     if (const auto size = sum.bytes().size(); size > 0) {
       TROUPE_INVARIANT(own_bytes_ <= size, "the sum of gradients has the bytes of the stage's own");
       own_ = slice(sum, 0, own_bytes_);

@@ -21,7 +21,7 @@ bool tied_to_another(const stage_setup& s);
 /// all-reduce, as in a stage that has both: so the order of additions is the same for any number of
 /// stages.
 ///
-/// With empty payloads (a simulation) it counts bytes.
+/// With payloads without bytes (a simulation) it counts them.
 class gradient_all_reduce {
  public:
   /// A tensor to send to a peer, or to another stage of this pipeline.
@@ -60,6 +60,13 @@ class gradient_all_reduce {
   bool complete() const { return complete_; }
   /// The sums of the gradients that begin was given.
   std::pair<payload, payload> result() { return {std::move(own_), std::move(tied_)}; }
+
+  /// Complete, or but for the last stage's sum of a tied embedding's gradients.
+  bool summed() const { return summed_; }
+  /// The sums without that one, which result() has once they are complete; own ones are gone then.
+  std::pair<payload, payload> result_but_late() {
+    return {std::exchange(own_, {}), sends_tied_ ? payload{} : std::exchange(tied_, {})};
+  }
 
  private:
   using outgoing_tensors = std::vector<outgoing>;

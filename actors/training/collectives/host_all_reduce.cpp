@@ -6,6 +6,9 @@
 
 #include <fmt/format.h>
 
+#include "gpu/device/simulated_tensor.hpp"
+#include "messages/base/folds.hpp"
+
 namespace troupe::actors {
 
 namespace {
@@ -31,16 +34,55 @@ void add(std::vector<std::byte>& to, const payload& from) {
   }
 }
 
+/// A sum that grows; of a simulation, that of digests.
+class growing_sum {
+ public:
+  explicit growing_sum(const payload& first)
+      : bytes_{copy_of(first)}, digest_{gpu::digest_in(first)} {}
+
+  void add(const payload& more) {
+    actors::add(bytes_, more);
+    const auto other = gpu::digest_in(more);
+    digest_ =
+        digest_ && other ? std::optional{gpu::sum_of_digests(*digest_, *other)} : std::nullopt;
+  }
+  payload take() { return digest_ ? gpu::simulated_tensor(*digest_) : payload{std::move(bytes_)}; }
+
+ private:
+  std::vector<std::byte> bytes_;
+  std::optional<std::uint64_t> digest_;
+};
+
+/// Chunks that follow each other. In a simulation each has the digest of the whole: those of
+/// several sums make a digest that no sum has.
+payload concatenation_of(const std::vector<payload>& chunks) {
+  std::vector<std::byte> whole;
+  std::optional<std::uint64_t> digest;
+  whole.reserve(troupe::sum_of(chunks, [](const payload& c) { return c.bytes().size(); }));
+  for (const auto& c : chunks) {
+    whole.insert(whole.end(), c.bytes().begin(), c.bytes().end());
+    const auto one = gpu::digest_in(c);
+    if (one && digest && one != digest)
+      digest = gpu::hash_of({*digest, *one});
+    else if (one)
+      digest = one;
+  }
+  return digest ? gpu::simulated_tensor(*digest) : payload{std::move(whole)};
+}
+
 }  // namespace
 
-// The slice shares the whole's bytes and keeps them alive.
+// The slice shares the whole's bytes and keeps them alive. Each part of a simulated tensor has the
+// digest of the whole.
 payload slice(const payload& whole, std::uint64_t first, std::uint64_t size) {
-  if (whole.bytes().empty()) return {};
+  if (whole.bytes().empty()) return whole;
   auto owner = std::make_shared<const payload>(whole);
   return payload{owner, owner->bytes().subspan(first, size)};
 }
 
 payload joined(const payload& a, const payload& b) {
+  const auto first = gpu::digest_in(a), second = gpu::digest_in(b);
+  if (first && second) return gpu::simulated_tensor(gpu::hash_of({*first, *second}));
   if (b.bytes().empty()) return a;
   auto both = copy_of(a);
   both.insert(both.end(), b.bytes().begin(), b.bytes().end());
@@ -48,10 +90,10 @@ payload joined(const payload& a, const payload& b) {
 }
 
 payload sum_of(const payload& a, const payload& b) {
-  if (a.bytes().empty()) return b;
-  auto sum = copy_of(a);
-  add(sum, b);
-  return payload{std::move(sum)};
+  if (a.bytes().empty() && !gpu::digest_in(a)) return b;
+  growing_sum sum{a};
+  sum.add(b);
+  return sum.take();
 }
 
 host_all_reduce::host_all_reduce(std::uint32_t members, std::uint32_t self,
@@ -192,10 +234,10 @@ void host_all_reduce::add_up(std::uint32_t c, std::vector<outgoing>& out) {
     return slice(*unreduced_[m], range.first - own.first, range.size);
   };
   auto m = chain_.first_member();
-  auto sum = copy_of(chain_.is_first() ? part(m++) : running_.at(c));
-  for (; m < chain_.end_member(); ++m) add(sum, part(m));
+  growing_sum sum{chain_.is_first() ? part(m++) : running_.at(c)};
+  for (; m < chain_.end_member(); ++m) sum.add(part(m));
   added_.insert(c);
-  payload all{std::move(sum)};
+  auto all = sum.take();
   if (!chain_.is_last()) {
     out.push_back({chain_.next_owner(c), tensor::kind::running, std::move(all), range.size, c});
     return;
@@ -215,12 +257,9 @@ void host_all_reduce::hand_on(std::vector<outgoing>& out) {
   if (end - first == 1) {
     reduced_[rank_] = total_.at(first);
   } else {
-    std::vector<std::byte> mine;
-    for (auto c = first; c < end; ++c) {
-      const auto bytes = total_.at(c).bytes();
-      mine.insert(mine.end(), bytes.begin(), bytes.end());
-    }
-    reduced_[rank_] = payload{std::move(mine)};
+    std::vector<payload> mine;
+    for (auto c = first; c < end; ++c) mine.push_back(total_.at(c));
+    reduced_[rank_] = concatenation_of(mine);
   }
   for (auto m = chain_.first_member(); m < chain_.end_member(); ++m)
     if (m != rank_)
@@ -229,12 +268,12 @@ void host_all_reduce::hand_on(std::vector<outgoing>& out) {
 
 // Chunks follow each other in the order of the run's members, as the chain has cut them.
 payload host_all_reduce::result() {
-  std::vector<std::byte> whole;
-  whole.reserve(own_.bytes().size());
+  std::vector<payload> chunks;
   for (const auto& c : reduced_)
-    if (c) whole.insert(whole.end(), c->bytes().begin(), c->bytes().end());
+    if (c) chunks.push_back(*c);
+  auto whole = concatenation_of(chunks);
   *this = host_all_reduce{size_, rank_, std::vector{datacenters_}, max_chunk_};
-  return payload{std::move(whole)};
+  return whole;
 }
 
 }  // namespace troupe::actors

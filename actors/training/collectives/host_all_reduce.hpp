@@ -20,7 +20,8 @@ namespace troupe::actors {
 /// running sum (sum_chain.hpp). Every chunk is summed in the order of the pipelines, so that the
 /// bits depend neither on arrival order nor on where the members are.
 ///
-/// With empty payloads (a simulation) it counts bytes.
+/// With payloads without bytes (a simulation) it counts them, and sums digests
+/// (gpu/device/simulated_tensor.hpp).
 class host_all_reduce {
  public:
   /// A message to another member: its part of a chunk, or a chunk's sum.
@@ -88,7 +89,8 @@ class host_all_reduce {
   std::string error_;
 };
 
-/// a + b, element by element; 32-bit floats. Of equal size, or a is empty.
+/// a + b, element by element; 32-bit floats. Of equal size, or a is empty. Of simulated tensors:
+/// their digests' sum.
 payload sum_of(const payload& a, const payload& b);
 
 /// A range of a payload, without a copy; and the concatenation of two payloads.

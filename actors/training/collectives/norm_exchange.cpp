@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <ranges>
 #include <utility>
 
 #include <fmt/format.h>
@@ -18,7 +19,7 @@ norm_exchange::outgoing norm_exchange::begin(std::vector<double> norms) {
 
 // Duplicates come from requests for tensors that were only slow.
 norm_exchange::outgoing norm_exchange::receive(const tensor& t, const payload& body) {
-  auto& known = t.what == tensor::kind::norm_partial ? before_ : total_;
+  auto& known = t.what == tensor::kind::norm_partial ? behind_ : total_;
   if (known) return {};
   double sum = 0;
   if (body.bytes().size() != sizeof sum) {
@@ -28,24 +29,27 @@ norm_exchange::outgoing norm_exchange::receive(const tensor& t, const payload& b
   }
   std::memcpy(&sum, body.bytes().data(), sizeof sum);
   known = sum;
-  if (t.what == tensor::kind::norm_partial) return advance();
-  return is_first() ? outgoing{} : outgoing{to(stage_ - 1, tensor::kind::norm_sum, sum)};
+  return t.what == tensor::kind::norm_partial ? advance() : pass_on();
 }
 
 norm_exchange::outgoing norm_exchange::advance() {
-  if (!norms_ || added_ || (!is_first() && !before_)) return {};
+  if (!norms_ || added_ || (!is_last() && !behind_)) return {};
   added_ = true;
-  double sum = before_.value_or(0);
-  for (const auto n : *norms_) sum += n;
-  if (!is_last()) return {to(stage_ + 1, tensor::kind::norm_partial, sum)};
+  double sum = behind_.value_or(0);
+  for (const auto n : std::views::reverse(*norms_)) sum += n;
+  if (!is_first()) return {to(stage_ - 1, tensor::kind::norm_partial, sum)};
   total_ = sum;
-  return is_first() ? outgoing{} : outgoing{to(stage_ - 1, tensor::kind::norm_sum, sum)};
+  return pass_on();
+}
+
+norm_exchange::outgoing norm_exchange::pass_on() const {
+  return is_last() ? outgoing{} : outgoing{to(stage_ + 1, tensor::kind::norm_sum, *total_)};
 }
 
 std::vector<gradient_all_reduce::missing_tensor> norm_exchange::missing() const {
   if (!norms_ || total_) return {};
-  if (!added_) return {{tensor::kind::norm_partial, pipeline_, stage_ - 1}};
-  return {{tensor::kind::norm_sum, pipeline_, stage_ + 1}};
+  if (!added_) return {{tensor::kind::norm_partial, pipeline_, stage_ + 1}};
+  return {{tensor::kind::norm_sum, pipeline_, stage_ - 1}};
 }
 
 gradient_all_reduce::outgoing norm_exchange::to(std::uint32_t stage, tensor::kind what,

@@ -11,8 +11,10 @@
 namespace troupe::actors {
 
 /// The squared norm of all gradients of a pipeline, for programs that clip by it. The running sum
-/// goes from the first stage to the last, and the whole sum back: so layers are added in their
-/// order, and the bits are the same however the model is cut.
+/// goes from the last stage to the first, and the whole sum back: so layers are added from the last
+/// to the first, and the bits are the same however the model is cut. Later stages end an iteration
+/// first, so the sum is with the first stage before that has its own norms, and it goes back beside
+/// the next iteration's first activation: no iteration is longer by a way between stages.
 class norm_exchange {
  public:
   using outgoing = std::vector<gradient_all_reduce::outgoing>;
@@ -38,11 +40,12 @@ class norm_exchange {
   bool is_first() const { return stage_ == 0; }
   bool is_last() const { return stage_ + 1 == stages_; }
   outgoing advance();
+  outgoing pass_on() const;
   gradient_all_reduce::outgoing to(std::uint32_t stage, tensor::kind what, double sum) const;
 
   std::uint32_t pipeline_ = 0, stage_ = 0, stages_ = 1;
   std::optional<std::vector<double>> norms_;
-  std::optional<double> before_, total_;  // of the stages before, and of all
+  std::optional<double> behind_, total_;  // of the stages behind this one, and of all
   bool added_ = false;
   std::string error_;
 };

@@ -6,15 +6,25 @@
 #include <utility>
 
 #include "actors/protocol/actor_state.hpp"
+#include "actors/training/collectives/gradient_all_reduce.hpp"
 
 namespace troupe::actors {
+
+namespace {
+
+gpu::simulated_values::place place_of(const stage_setup& s) {
+  return {s.name.stage,      s.stages,   s.first_microbatch(),
+          s.first_iteration, s.how.seed, tied_to_another(s)};
+}
+
+}  // namespace
 
 simulated_stage::simulated_stage(stage_actor::pointer self, const stage_options& o,
                                  gpu::stage_device::done done)
     : self_{self},
       o_{o},
       done_{std::move(done)},
-      device_{o.setup.costs, o.slowdown,
+      device_{o.setup.costs, place_of(o.setup), o.slowdown,
               [this](double s, event what) { call_after(nanoseconds_of(s), std::move(what)); }},
       node_link_{o.same_node, [this] { return std::llround(o_.messenger.now_s() * 1e9); },
                  [this](time_ns ns, event what) {
@@ -41,9 +51,9 @@ void simulated_stage::submit_norms(gpu::operations::norms n) {
   if (!released_) device_.submit_norms(std::move(n), done_);
 }
 
-stage_gradients simulated_stage::take_gradients(gpu::own_and_tied) const {
+stage_gradients simulated_stage::take_gradients(gpu::own_and_tied g) const {
   const auto all = o_.setup.costs.gradient_bytes, tied = o_.setup.costs.tied_bytes;
-  return {{}, {}, all - std::min(all, tied), tied};
+  return {std::move(g.own), std::move(g.tied), all - std::min(all, tied), tied};
 }
 
 /// Other tensors share the link's bandwidth: there may be eight of them ahead.

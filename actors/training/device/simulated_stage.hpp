@@ -11,9 +11,10 @@
 
 namespace troupe::actors {
 
-/// A stage whose operations take the setup's costs and whose tensors have sizes only. Results come
-/// as the actor's delayed messages, so that the virtual world orders them with all others: a run is
-/// reproducible to the bit, and its recorded fingerprints depend on the order of these messages.
+/// A stage whose operations take the setup's costs and whose tensors have sizes and digests only.
+/// Results come as the actor's delayed messages, so that the virtual world orders them with all
+/// others: a run is reproducible to the bit, and its recorded fingerprints depend on the order of
+/// these messages.
 ///
 /// The network between nodes is simulated by the world. Links inside a node are simulated here,
 /// since the world does not see messages between actors of one host.
@@ -28,7 +29,9 @@ class simulated_stage final : public stage_executor {
   /// The result of the operation under way still arrives, as that of a real device does.
   void release() override { released_ = true; }
 
-  expected<void> add_inputs(gpu::operations::forward&, std::uint64_t, payload) override {
+  expected<void> add_inputs(gpu::operations::forward& step, std::uint64_t,
+                            payload activation) override {
+    step.input = std::move(activation);
     return {};
   }
   std::uint64_t output_bytes(stage_step::kind what, const payload&,
@@ -37,7 +40,8 @@ class simulated_stage final : public stage_executor {
   }
   bool has_gradients() const override { return o_.setup.costs.gradient_bytes > 0; }
   bool needs_norm() const override { return o_.setup.costs.norms_s.has_value(); }
-  stage_gradients take_gradients(gpu::own_and_tied) const override;
+  stage_gradients take_gradients(gpu::own_and_tied g) const override;
+  std::optional<std::uint64_t> simulated_weights() const override { return device_.state(); }
 
   bool may_join_group() const override { return false; }
   /// It has no weights: the trainer's count of iterations is all that a resumed training needs.

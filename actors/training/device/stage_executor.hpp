@@ -9,8 +9,8 @@
 
 namespace troupe::actors {
 
-/// The gradients of a stage, those of a tied embedding apart. The payloads of a simulation are
-/// empty: it counts bytes.
+/// The gradients of a stage, those of a tied embedding apart. The payloads of a simulation have no
+/// bytes: it counts them.
 struct stage_gradients {
   payload own, tied;
   std::uint64_t own_bytes = 0, tied_bytes = 0;
@@ -47,6 +47,9 @@ class stage_executor {
   virtual bool has_gradients() const = 0;
   /// From the result of operation `gradients`.
   virtual stage_gradients take_gradients(gpu::own_and_tied gradients) const = 0;
+
+  /// The digest of simulated weights; none: they are real.
+  virtual std::optional<std::uint64_t> simulated_weights() const { return {}; }
 
   /// Does an update need the squared norm of all stages' gradients?
   virtual bool needs_norm() const { return false; }

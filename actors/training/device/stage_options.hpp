@@ -30,6 +30,11 @@ struct stage_backend {
   std::optional<worker_report> worker{};  // of a program, when it is ready
 };
 
+/// Is notified of a simulated stage's weights, as a digest, after each of its updates; `iteration`:
+/// completed. Null: nobody wants to know.
+using weights_watcher =
+    std::function<void(const stage_setup& s, std::uint64_t iteration, std::uint64_t digest)>;
+
 /// Everything that a stage needs of its node. The node's supervisor fills it in.
 struct stage_options {
   stage_setup setup;
@@ -52,6 +57,7 @@ struct stage_options {
   /// The device's, by which it is lent to a guest while the stage waits. Null: it has no guest.
   std::shared_ptr<gpu::device_executor> executor;
   address gateway = 0;  // of this datacenter; with a guest
+  weights_watcher on_weights;
 };
 
 }  // namespace troupe::actors

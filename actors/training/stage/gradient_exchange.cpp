@@ -40,6 +40,13 @@ std::optional<gpu::operations::sum> gradient_exchange::take_device_sum() {
   return gpu::operations::sum{now().by_devices.start()};
 }
 
+gpu::own_and_tied gradient_exchange::result_for_norms() {
+  TROUPE_INVARIANT(has_sums_for_norms(), "a norm is of the sums over all replicas");
+  if (joined_) return {};
+  auto [own, tied] = now().by_hosts.result_but_late();
+  return {std::move(own), std::move(tied)};
+}
+
 // The devices keep the sums of their own gradients.
 gpu::own_and_tied gradient_exchange::result() {
   TROUPE_INVARIANT(complete(), "a sum is taken when the gradients of all replicas are there");

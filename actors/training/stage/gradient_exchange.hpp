@@ -54,11 +54,23 @@ class gradient_exchange {
   bool complete() const {
     return joined_ ? now().by_devices.complete() : now().by_hosts.complete();
   }
-  /// The sums for the update: own gradients, and a tied embedding's.
+  /// The sums for the update: own gradients, and a tied embedding's. After result_for_norms(): the
+  /// one that was missing.
   gpu::own_and_tied result();
+
+  /// Complete, or but for the last stage's sum of a tied embedding's gradients: the first stage
+  /// counts its norm, so a norm need not wait for it.
+  bool has_sums_for_norms() const {
+    return joined_ ? now().by_devices.summed() : now().by_hosts.summed();
+  }
+  /// REQUIRES: has_sums_for_norms().
+  gpu::own_and_tied result_for_norms();
+
   std::vector<gradient_all_reduce::missing_tensor> missing() const {
-    if (now().norms.has_begun()) return now().norms.missing();
-    return joined_ ? now().by_devices.missing() : now().by_hosts.missing();
+    auto all = joined_ ? now().by_devices.missing() : now().by_hosts.missing();
+    const auto norms = now().norms.missing();
+    all.insert(all.end(), norms.begin(), norms.end());
+    return all;
   }
 
  private:

@@ -40,26 +40,31 @@ void stage_state::advance_exchange() {
   if (const auto& error = gradients.error(); !error.empty())
     return fail({reason::kind::malformed, error});
   if (auto sum = gradients.take_device_sum()) return submit({std::move(*sum)});
-  if (!gradients.complete()) {
+  const bool norms_first = executor_->needs_norm();
+  if (norms_first ? !gradients.has_sums_for_norms() : !gradients.complete()) {
     // Devices that all-reduce have no guest.
     if (!gradients.joined()) be_idle(o_.setup.order.size() + 1);
     return tensors_.await(o_.setup.order.size(), nullptr);
   }
   record_task(task_kind::reduce, 0, now_s() - exchange_began_s_);
-  update(gradients.result());
+  update(norms_first ? gradients.result_for_norms() : gradients.result());
 }
 
-// Clipping needs the norm of the sums over all stages, which the neighbours add up first.
+// Clipping needs the norm of the sums over all stages, which the neighbours add up first. The last
+// stage's sum of a tied embedding's gradients may come after its norm, or before it.
 void stage_state::advance_norm() {
   TROUPE_INVARIANT(phase_ == phase::norm_exchange,
                    "squared norms are added up after the device has computed its own");
-  const auto& gradients = training_.gradients();
+  auto& gradients = training_.gradients();
   if (busy_ || failed_) return;
   if (!gradients.error().empty()) return fail({reason::kind::malformed, gradients.error()});
-  if (!gradients.norm().complete()) return tensors_.await(o_.setup.order.size() + 1, nullptr);
+  const bool alone = !gradient_all_reduce::needed(o_.setup) || !executor_->has_gradients();
+  if (!gradients.norm().complete() || !(alone || gradients.complete()))
+    return tensors_.await(o_.setup.order.size() + 1, nullptr);
   phase_ = phase::update;
-  // The sums are in the device since it computed their norms.
-  submit({.what = gpu::operations::update{.scale = training_.gradient_scale()},
+  // All other sums are in the device since it computed their norms.
+  submit({.what = gpu::operations::update{alone ? gpu::own_and_tied{} : gradients.result(),
+                                          training_.gradient_scale()},
           .program = {.squared_norm = gradients.norm().result()}});
 }
 
@@ -80,6 +85,8 @@ void stage_state::end_iteration(const gpu::operations::update::result& done) {
   lending_.on_iteration_ended(training_.report());
   training_.end_iteration(done, tensors_.received().hops());
   tensors_.end_iteration();
+  if (const auto digest = executor_->simulated_weights(); digest && o_.on_weights)
+    o_.on_weights(o_.setup, training_.iteration(), *digest);
   training_.is_checkpoint_due() ? save() : saved();
 }
 

@@ -88,10 +88,10 @@ bool comes_from_its_stage(const stage_setup& to, const tensor& t, address from) 
   const bool of_this_pipeline = t.from.pipeline == to.name.pipeline;
   switch (t.what) {
     case tensor::kind::activation:
-    case tensor::kind::norm_partial:
+    case tensor::kind::norm_sum:
       return of_this_pipeline && stage + 1 == me && from == to.neighbours[stage];
     case tensor::kind::gradient:
-    case tensor::kind::norm_sum:
+    case tensor::kind::norm_partial:
       return of_this_pipeline && stage == me + 1 && from == to.neighbours[stage];
     case tensor::kind::partial:
     case tensor::kind::sum:
@@ -117,10 +117,10 @@ bool is_asked_by_its_stage(const stage_setup& me, const tensor_request& r, addre
   const bool of_both_ends = from_neighbour && stage != mine;
   switch (r.what) {
     case tensor::kind::activation:
-    case tensor::kind::norm_partial:
+    case tensor::kind::norm_sum:
       return from_neighbour && stage == mine + 1;
     case tensor::kind::gradient:
-    case tensor::kind::norm_sum:
+    case tensor::kind::norm_partial:
       return from_neighbour && stage + 1 == mine;
     case tensor::kind::partial:
     case tensor::kind::sum:

@@ -74,8 +74,8 @@ expected<void> stage_tensors::send(tensor t, payload body) {
 
 wan_path stage_tensors::path_of(const gradient_all_reduce::outgoing& g) const {
   const auto& s = setup();
-  if (g.what == tensor::kind::norm_partial) return s.forward;
-  if (g.what == tensor::kind::norm_sum) return s.backward;
+  if (g.what == tensor::kind::norm_partial) return s.backward;
+  if (g.what == tensor::kind::norm_sum) return s.forward;
   if (g.what == tensor::kind::running && s.sites) return s.sites->forward;
   if (g.what == tensor::kind::running_sum && s.sites) return s.sites->backward;
   return g.to_stage == s.name.stage ? inside_datacenter() : s.tied;

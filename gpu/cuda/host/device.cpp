@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "gpu/device/clock.hpp"
+#include "gpu/model/digest.hpp"
 #include "messages/base/refuse.hpp"
 
 namespace troupe::gpu::cuda {
@@ -357,6 +358,12 @@ void device::perform(const operations::gradients&, pending& p) {
 
 void device::perform(const operations::weights&, pending& p) {
   p.result->what = take_out_both(stage_.weights(), p);
+}
+
+// Synchronous, as a save is.
+void device::perform(const operations::digest&, pending& p) {
+  const auto all = stage_.read_weights();
+  p.result->what = operations::digest::result{digest_of(std::as_bytes(std::span{all}))};
 }
 
 // The norm is copied out behind the kernels and read when the operation completes.

@@ -87,6 +87,7 @@ class device final : public member_device {
   void perform(const operations::save& o, pending& p);
   void perform(const operations::load& o, pending& p);
   void perform(const operations::weights&, pending& p);
+  void perform(const operations::digest&, pending& p);
   void perform(const operations::values&, pending& p);
 
   template <class Launch>

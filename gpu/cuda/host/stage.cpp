@@ -143,6 +143,12 @@ stage::host_values stage::read() {
   return v;
 }
 
+std::vector<float> stage::read_weights() {
+  std::vector<float> all(own_ + tied_);
+  move(all.data(), weights_.get(), all.size() * sizeof(float), false);
+  return all;
+}
+
 // The padding of the 16-bit copies must be 0: products read it.
 void stage::write(const host_values& v) {
   for (const auto& [to, from] : {std::pair{weights_.get(), &v.weights},

@@ -94,6 +94,7 @@ class stage {
     std::vector<float> weights, first_moments, second_moments;
   };
   host_values read();
+  std::vector<float> read_weights();
   void write(const host_values& v);
 
   std::uint64_t steps = 0;  // number of updates

@@ -21,7 +21,7 @@ class Gradients:
         self._own, self._tied, self._twin, self._device, self._summed = own, tied, twin, device, summed
         self.own_parameters = sum(_numbers(p) for _, _, p in own)
         self.tied_parameters = sum(_numbers(p) for _, _, p in tied)
-        self._gradients_are_out = False
+        self._out = ""  # what hosts may still write: all, tied or nothing
 
     def start(self, own, tied):
         self._hosts = [self._host("own", own, self.own_parameters), self._host("tied", tied, self.tied_parameters)]
@@ -63,21 +63,23 @@ class Gradients:
         if self.flats is not self._hosts:
             for host, flat in zip(self._hosts, self.flats):
                 host.copy_(flat)
-        self._gradients_are_out = True
+        self._out = "all"
         return tuple(self._hosts)
 
     def from_hosts(self):
-        """The sums that were written into the hosts' buffers since to_hosts(), if it was called."""
+        """The sums that were written into the hosts' buffers since to_hosts(), if it was called. A second time, before
+        zero(): the tied ones, which a model's last stage may get after its squared norms."""
         self.fold()
-        if not self._gradients_are_out:
+        if not self._out:
             return
+        everything, self._out = self._out == "all", "tied"
         if self.flats is not self._hosts:
-            for host, flat in zip(self._hosts, self.flats):
+            for host, flat in list(zip(self._hosts, self.flats))[0 if everything else 1:]:
                 flat.copy_(host)
         for layer, name, _, view, wide in self._wide:
-            if self._summed or (self._tied and self._twin is None and name == self._tied[0][1]):
+            tied = self._tied and self._twin is None and name == self._tied[0][1]
+            if tied or (everything and self._summed):
                 _real(wide).copy_(view)
-        self._gradients_are_out = False
 
     def squared_norms(self, layers, dtype=torch.float64):
         """By layer, in the order of parameters, summed in pieces in `dtype`. A tied one that is of another stage's layer does
@@ -107,6 +109,7 @@ class Gradients:
             p.grad = torch.view_as_complex(view.clone()) if p.is_complex() else view.to(p.dtype)
 
     def zero(self):
+        self._out = ""
         for flat in (*self.flats, self._second, *(x[4] for x in self._wide)):
             flat.zero_()
         for _, _, p, view in self._views:

@@ -169,8 +169,8 @@ class Stage:
         """True if the weights were updated; False if the norm was not finite, which skips the update of fp16 and raises
         NotFinite otherwise, or after too many. Either way the gradients are zero afterwards.
 
-        squared_norm: the sum of all stages' squared_norms() in the order of layers; required if needs_norm (clip_norm
-        or fp16). scale: None for the program's own: 1 / (micro-batches of all pipelines), or 1 with weights."""
+        squared_norm: the sum of all stages' squared_norms() from the last layer to the first; required if needs_norm
+        (clip_norm or fp16). scale: None for the program's own: 1 / (micro-batches of all pipelines), or 1 with weights."""
         if squared_norm is None and self.needs_norm:
             raise ValueError("found no norm, expected the sum over all stages")
         self._gradients.from_hosts()

@@ -184,10 +184,10 @@ struct all_stages {
     const bool same = from_p == to_p;
     switch (what) {
       case tensor::kind::activation:
-      case tensor::kind::norm_partial:
+      case tensor::kind::norm_sum:
         return same && to == from + 1;
       case tensor::kind::gradient:
-      case tensor::kind::norm_sum:
+      case tensor::kind::norm_partial:
         return same && from == to + 1;
       case tensor::kind::partial:
       case tensor::kind::sum:

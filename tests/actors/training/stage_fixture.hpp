@@ -93,6 +93,7 @@ struct by_hand {
   void into(op::sum::result& r) const {
     if (!out.empty()) r.tied = out[0];
   }
+  void into(op::digest::result&) const {}
   void into(op::no_result&) const {}
 
   gpu::outcome of(const gpu::operation& o) const {

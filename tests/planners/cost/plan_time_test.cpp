@@ -87,8 +87,7 @@ TEST_CASE("an iteration of two unequal stages takes the time computed by hand") 
   CHECK(simulated->iteration_s == Approx(busy + wait));
 }
 
-TEST_CASE(
-    "an update that needs the global gradient norm waits for a round trip to the last stage") {
+TEST_CASE("an update that needs the global gradient norm waits for no way between stages") {
   for (const bool apart : {false, true}) {
     cluster c;
     c.datacenters.push_back({"here", ""});
@@ -115,16 +114,18 @@ TEST_CASE(
       const auto longer = evaluate(c, job, *with, f), shorter = evaluate(c, job, *without, f);
       REQUIRE(longer);
       REQUIRE(shorter);
-      CHECK(longer->iteration_s == Approx(shorter->iteration_s + 2 * way_s));
+      CHECK(longer->iteration_s >= shorter->iteration_s * (1 - 1e-9));
+      // The last iteration of a window ends when the sum has come back to the last stage.
+      CHECK(longer->iteration_s <= shorter->iteration_s + 0.06 * way_s);
     }
   }
 }
 
 TEST_CASE("the global norm waits for the slowest stage of the pipeline") {
   const std::vector<double> ways{0.5, 0.25};
-  CHECK(norm_arrivals({1, 2, 9}, ways) == std::vector<double>{9.75, 9.25, 9});
-  CHECK(norm_arrivals({1, 6, 2}, ways) == std::vector<double>{7, 6.5, 6.25});
-  CHECK(norm_arrivals({8, 2, 3}, ways) == std::vector<double>{9.5, 9, 8.75});
+  CHECK(norm_arrivals({1, 2, 9}, ways) == std::vector<double>{9.75, 10.25, 10.5});
+  CHECK(norm_arrivals({1, 6, 2}, ways) == std::vector<double>{6.5, 7, 7.25});
+  CHECK(norm_arrivals({8, 2, 3}, ways) == std::vector<double>{8, 8.5, 8.75});
   CHECK(norm_arrivals({4}, {}) == std::vector<double>{4});
 }
 

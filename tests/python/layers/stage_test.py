@@ -52,6 +52,12 @@ class EqualBits(unittest.TestCase):
         program = Program(gpt, small_gpt)
         self.product(program, trained(program), [(), (2,), (1, 4)])
 
+    def test_a_tied_sum_may_come_after_the_norms(self):
+        for on_host in (True, False):  # gradients are the hosts' memory, or have a copy there
+            with self.subTest(on_host=on_host), mock.patch("troupe.layers.gradients._on_host", return_value=on_host):
+                program = Program(gpt, small_gpt)
+                self.assertEqual(unequal(trained(program, 2, late=True), trained(program, 2)), "")
+
     def test_a_tied_model_is_that_of_plain_pytorch(self):
         loop = Loop(gpt, tied=("weight", "weight"), clip=1.0, arguments=small_gpt)
         pipeline = Pipeline(Program(gpt, small_gpt), (2,))

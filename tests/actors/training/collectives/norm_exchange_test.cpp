@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <ranges>
 #include <vector>
 
 #include "actors/training/collectives/norm_exchange.hpp"
@@ -67,14 +68,14 @@ class pipeline {
 
 }  // namespace
 
-TEST_CASE("every stage has the sum of all layers' norms in their order, however they are cut") {
+TEST_CASE("every stage has the sum of all layers' norms from the last on, however they are cut") {
   random_source random{1};
   for (int round = 0; round < 300; ++round) {
     std::vector<double> layers(1 + random.below(12));
     // Sums of these depend on their order.
     for (auto& x : layers) x = std::exp(40 * random.uniform() - 20);
     double expected = 0;
-    for (const auto x : layers) expected += x;
+    for (const auto x : std::views::reverse(layers)) expected += x;
     std::vector<std::vector<double>> cut(1);
     for (const auto x : layers) {
       if (!cut.back().empty() && random.chance(0.4)) cut.emplace_back();
@@ -85,16 +86,16 @@ TEST_CASE("every stage has the sum of all layers' norms in their order, however 
 }
 
 TEST_CASE("a stage that waits for a norm names the neighbour that has it") {
-  norm_exchange first{stage_of(0, 3)}, middle{stage_of(1, 3)};
+  norm_exchange middle{stage_of(1, 3)}, last{stage_of(2, 3)};
   CHECK(middle.missing().empty());  // it has not begun
   middle.begin({1});
   REQUIRE(middle.missing().size() == 1);
   CHECK(middle.missing()[0].what == kind::norm_partial);
-  CHECK(middle.missing()[0].from_stage == 0);
-  first.begin({1});
-  REQUIRE(first.missing().size() == 1);
-  CHECK(first.missing()[0].what == kind::norm_sum);
-  CHECK(first.missing()[0].from_stage == 1);
+  CHECK(middle.missing()[0].from_stage == 2);
+  last.begin({1});
+  REQUIRE(last.missing().size() == 1);
+  CHECK(last.missing()[0].what == kind::norm_sum);
+  CHECK(last.missing()[0].from_stage == 1);
 }
 
 TEST_CASE("a sum of norms of another size is an error") {

@@ -169,3 +169,26 @@ TEST_CASE("tied gradients that came before the stage's own are not lost") {
   CHECK(first.complete());
   CHECK(first.missing().empty());
 }
+
+TEST_CASE("the last stage has its own sums before the tied one, and nothing of them twice") {
+  gradient_all_reduce last{stage_of(2, 3, 1)}, first{stage_of(0, 3, 1)};
+  last.begin(bytes(8), 8, bytes(4), 4);
+  CHECK(last.summed());
+  CHECK_FALSE(last.complete());
+  CHECK(is(last.missing(), {{kind::tied_sum, 0, 0}}));
+  const auto [own, tied] = last.result_but_late();
+  CHECK(own.bytes().size() == 8);
+  CHECK(tied.bytes().empty());
+  last.receive(of(kind::tied_sum), bytes(4));
+  REQUIRE(last.complete());
+  const auto [again, late] = last.result();
+  CHECK(again.bytes().empty());
+  CHECK(late.bytes().size() == 4);
+  // The first stage counts the tied gradients' norm, and needs both halves for it.
+  first.begin(bytes(8), 8, bytes(4), 4);
+  CHECK_FALSE(first.summed());
+  first.receive(of(kind::tied_partial), bytes(4));
+  REQUIRE(first.summed());
+  CHECK(first.result_but_late().second.bytes().size() == 4);
+  CHECK(first.result().second.bytes().empty());
+}

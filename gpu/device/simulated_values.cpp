@@ -1,0 +1,84 @@
+#include "gpu/device/simulated_values.hpp"
+
+#include <utility>
+
+#include "gpu/device/simulated_tensor.hpp"
+
+namespace troupe::gpu {
+
+namespace {
+
+constexpr std::uint64_t n(simulated_kind k) {
+  return static_cast<std::uint64_t>(k);
+}
+
+/// A tensor whose digest is not here differs from every one that is.
+std::uint64_t value_of(const payload& p) {
+  return digest_in(p).value_or(0);
+}
+
+}  // namespace
+
+simulated_values::simulated_values(const place& p)
+    : place_{p},
+      state_{hash_of({n(simulated_kind::initial), p.seed, p.stage, p.first_iteration})} {}
+
+operations::forward::result simulated_values::after(const operations::forward& o,
+                                                    std::uint64_t iteration) {
+  const auto in =
+      first() ? hash_of({n(simulated_kind::data), place_.seed, iteration, number(o.microbatch)})
+              : value_of(o.input);
+  inputs_[o.microbatch] = in;
+  operations::forward::result r;
+  if (!last())
+    r.activation = simulated_tensor(hash_of({n(simulated_kind::activation), state_, in}));
+  return r;
+}
+
+operations::backward::result simulated_values::after(const operations::backward& o,
+                                                     std::uint64_t iteration) {
+  const auto at = inputs_.find(o.microbatch);
+  const auto in = at == inputs_.end() ? 0 : at->second;
+  if (at != inputs_.end()) inputs_.erase(at);
+  const auto gradient =
+      last() ? hash_of({n(simulated_kind::loss), state_, in, iteration, number(o.microbatch)})
+             : value_of(o.gradient);
+  const auto more = hash_of({n(simulated_kind::contribution), state_, in, gradient});
+  gradients_ = gradients_ ? sum_of_digests(*gradients_, more) : more;
+  operations::backward::result r;
+  if (!first())
+    r.gradient = simulated_tensor(hash_of({n(simulated_kind::gradient), state_, gradient}));
+  return r;
+}
+
+own_and_tied simulated_values::after(const operations::gradients&, std::uint64_t) const {
+  const auto own = gradients_.value_or(0);
+  if (!place_.tied) return {simulated_tensor(own), {}};
+  return {simulated_tensor(own), simulated_tensor(hash_of({n(simulated_kind::tied), own}))};
+}
+
+// Without a digest it is what the device has: from norms, or because the stage shares its
+// parameters with nobody.
+void simulated_values::take(const own_and_tied& sums) {
+  if (const auto own = digest_in(sums.own)) own_sums_ = own;
+  if (const auto tied = digest_in(sums.tied)) tied_sums_ = tied;
+}
+
+operations::norms::result simulated_values::after(const operations::norms& o, std::uint64_t) {
+  take(o.sums);
+  return {};
+}
+
+operations::update::result simulated_values::after(const operations::update& o,
+                                                   std::uint64_t iteration) {
+  take(o.sums);
+  auto total = own_sums_ ? *own_sums_ : gradients_.value_or(0);
+  if (tied_sums_) total = hash_of({n(simulated_kind::joined), total, *tied_sums_});
+  state_ = hash_of({n(simulated_kind::updated), state_, total, iteration});
+  own_sums_.reset();
+  tied_sums_.reset();
+  gradients_.reset();
+  return {};
+}
+
+}  // namespace troupe::gpu
