@@ -10,12 +10,11 @@ import os
 
 import torch
 import troupe
-from troupe.models import blocks
+from troupe.models import blocks, rows as row_files
 from troupe.models.folder import Weights, check_folder
-from troupe.models.rows import Rows, collate, loss
 
 precision, clip_norm = "fp32", 1.0
-
+collate, loss = row_files.collate, row_files.loss
 
 
 def path(named):
@@ -29,7 +28,7 @@ def checked(base):
 
 @functools.lru_cache(maxsize=None)
 def opened(rows, base):
-    return Rows(path(rows), checked(base).vocabulary)
+    return row_files.Rows(path(rows), checked(base).vocabulary)
 
 
 def model(base):

@@ -2,8 +2,8 @@
 
 #include <filesystem>
 
-#include "messages/base/reason.hpp"
 #include "messages/admission/example_settings.hpp"
+#include "messages/base/reason.hpp"
 
 namespace troupe::formats {
 

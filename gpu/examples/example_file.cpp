@@ -193,7 +193,7 @@ class example_reader {
       if (how_.too_long == excess::refused)
         return refuse(reason::kind::invalid,
                       "{}: found an example of {} tokens, expected at most {} (sequence); "
-                      "too_long: drop leaves such ones out, cut cuts them",
+                      "too_long: drop skips such examples, cut truncates them",
                       place, length, set_.sequence);
       const auto kept = how_.too_long == excess::cut ? set_.sequence : 0;
       e.tokens.resize(kept), e.trained.resize(kept);

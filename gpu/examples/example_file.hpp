@@ -33,7 +33,7 @@ struct example_set {
   std::uint64_t tokens = 0, trained_tokens = 0;
   std::uint32_t longest = 0;  // tokens, before any is cut
   std::uint64_t too_long = 0, dropped = 0;
-  std::uint32_t begins = 0;         // tokens that begin a text, at an example's begin; the most
+  std::uint32_t begins = 0;         // BOS tokens at the start of an example, at most
   std::uint64_t added_ends = 0;     // answers behind which the template writes no end
   bool has_end = false;             // there is a token to add
   std::uint64_t split_answers = 0;  // lines whose answers are examples of their own

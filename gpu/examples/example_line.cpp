@@ -182,7 +182,9 @@ class line_parser {
   bool weight_of(const json& m, const std::string& at, bool answer) {
     const auto& v = member(m, "weight");
     if (v.is_null()) return true;
-    if (!answer) fail("{}.weight: found {}, expected it in answers alone", at, found_value(v));
+    if (!answer)
+      fail("{}.weight: found {}, expected none: only an assistant's message may have a weight", at,
+           found_value(v));
     if (v != 0 && v != 1) fail("{}.weight: found {}, expected 0 or 1", at, found_value(v));
     return v != 0;
   }

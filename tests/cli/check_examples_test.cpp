@@ -237,7 +237,7 @@ TEST_CASE("check names the day that a template writes, by the job") {
   CHECK_THAT(r.err, Contains("date: found '2026-02-30', expected a day as 2026-11-29"));
 }
 
-TEST_CASE("check warns of two tokens that begin a text, and of answers that nothing ends") {
+TEST_CASE("check warns about a doubled BOS token, and about answers without an end token") {
   const scratch dir;
   const auto model = model_in(dir, R"(, "bos_token_id": 302)");
   dir.write("model/chat_template.jinja",
@@ -250,8 +250,8 @@ TEST_CASE("check warns of two tokens that begin a text, and of answers that noth
   const auto d = r.document().at("files").at(0);
   CHECK(d.at("bos_per_example") == 2);
   CHECK(d.at("ends") == "none");
-  CHECK_THAT(d.at("warnings").at(0).get<std::string>(), Contains("begins with 2 tokens"));
-  CHECK_THAT(d.at("warnings").at(1).get<std::string>(), Contains("nothing ends an answer"));
+  CHECK_THAT(d.at("warnings").at(0).get<std::string>(), Contains("starts with 2 BOS tokens"));
+  CHECK_THAT(d.at("warnings").at(1).get<std::string>(), Contains("answers have no end token"));
 }
 
 TEST_CASE("examples that cannot be learned from are refused with file, line, found and expected") {
@@ -288,7 +288,7 @@ TEST_CASE("examples that cannot be learned from are refused with file, line, fou
   c.refuses(R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})", ":1",
             "a part {", "parts of type text");
   c.refuses(R"({"messages": [{"role": "user", "content": "x", "weight": 1}]})", ":1", "1",
-            "it in answers alone");
+            "none: only an assistant's message may have a weight");
   c.refuses(R"({"messages": [{"role": "assistant", "content": "x", "weight": 0.5}]})", ":1", "0.5",
             "0 or 1");
   c.refuses(said("x", std::string(200, 'y')), ":1", "an example of 222 tokens",

@@ -46,7 +46,8 @@ std::uint64_t undisturbed::digest(std::uint32_t pipeline, std::uint32_t stage,
   return completed_[iteration - first_].at(pipeline).at(stage);
 }
 
-/// The iteration after so many: forwards and backwards of every micro-batch, the sums, the update.
+/// The iteration that follows that number of them: forwards and backwards of every micro-batch, the
+/// sums, the update.
 void undisturbed::run(std::uint64_t iteration) {
   auto now = completed_.back();
   weights gradients(now.size(), std::vector<std::uint64_t>(stages_));

@@ -19,7 +19,7 @@ class undisturbed {
   /// `microbatches`: by pipeline. All stages begin after `first` iterations.
   undisturbed(const stage_setup& one, std::vector<std::uint32_t> microbatches);
 
-  /// The weights of a stage of a pipeline, once so many iterations are completed.
+  /// The weights of a stage of a pipeline, after that number of iterations.
   std::uint64_t digest(std::uint32_t pipeline, std::uint32_t stage, std::uint64_t iteration);
 
  private:

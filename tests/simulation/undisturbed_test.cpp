@@ -9,7 +9,9 @@
 using namespace troupe;
 using namespace troupe::simulation;
 
-TEST_CASE("an undisturbed training's weights are the oracle's, whatever its shape is") {
+TEST_CASE(
+    "without faults the digests of weights are the oracle's, for any number of stages and "
+    "pipelines") {
   const std::uint32_t stages = GENERATE(1, 2, 3), pipelines = GENERATE(1, 2);
   const bool tied = GENERATE(true, false);
   CAPTURE(stages, pipelines, tied);

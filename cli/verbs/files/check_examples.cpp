@@ -44,13 +44,13 @@ std::vector<std::string> warnings_of(const gpu::example_set& s) {
   std::vector<std::string> all;
   if (s.begins > 1)
     all.push_back(fmt::format(
-        "an example begins with {} tokens that begin a text, expected one: the template, or the "
-        "text, has it, too",
+        "an example starts with {} BOS tokens, expected one: the tokenizer adds it, and "
+        "the template or the text has it, too",
         s.begins));
   if (s.added_ends > 0 && !s.has_end)
     all.emplace_back(
-        "nothing ends an answer: neither the template nor the tokenizer has a token for that, so a "
-        "trained model will not end its answers");
+        "answers have no end token: neither the template nor the tokenizer defines one, so a "
+        "trained model will not stop");
   if (!s.more_keys.empty())
     all.push_back(fmt::format("keys that nothing reads: {}", fmt::join(s.more_keys, ", ")));
   return all;

@@ -114,15 +114,24 @@ TEST_CASE(
   CHECK(r.measured.update_s == Approx(0.03).margin(1e-6));
 }
 
-TEST_CASE(
-    "a tied model's last stage adds its norms before it has the tied sum, and updates after it") {
-  const bool norm_first = GENERATE(true, false);
-  CAPTURE(norm_first);
+namespace {
+
+/// The last of three stages of a tied model, with two micro-batches, whose program clips.
+stage_setup last_of_a_tied_model() {
   auto setup = one_of_three(2);
   setup.model.tied_head = true;
   setup.costs.tied_bytes = 1000;
   setup.costs.norms_s = 0.04;
-  stage_fixture s{setup};
+  return setup;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "a tied model's last stage adds its norms before it has the tied sum, and updates after it") {
+  const bool norm_first = GENERATE(true, false);
+  CAPTURE(norm_first);
+  stage_fixture s{last_of_a_tied_model()};
   s.run(1);
   s.report();
   for (const auto m : {0u, 1u}) s.activation(0, m);
@@ -151,11 +160,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a tied model's last stage asks for a tied sum that is lost after its norm") {
-  auto setup = one_of_three(2);
-  setup.model.tied_head = true;
-  setup.costs.tied_bytes = 1000;
-  setup.costs.norms_s = 0.04;
-  stage_fixture s{setup};
+  stage_fixture s{last_of_a_tied_model()};
   s.run(1);
   for (const auto m : {0u, 1u}) s.activation(0, m);
   s.advance(1.5);

@@ -52,7 +52,9 @@ json described(const inference_model& m) {
 
 }  // namespace
 
-TEST_CASE("the table of config.json files says what is read, and why others are not") {
+TEST_CASE(
+    "each config.json of the table is read into its recorded fields, or refused with its recorded "
+    "reason") {
   std::ifstream in{std::string{source_dir()} + "/tests/gpu/inference/config_files.json"};
   const auto cases = json::parse(in);
   CHECK(cases.size() >= 60);

@@ -111,7 +111,7 @@ TEST_CASE("replicas with the kernels of unlike processors keep equal weights") {
   }
 }
 
-TEST_CASE("a replica whose update is contracted is found by its digest") {
+TEST_CASE("the digest finds a replica whose AdamW uses fused multiply-adds") {
   auto contracted = *gpu::cpu::usable_float_kernels().front();
   contracted.adamw = fused_adamw;
   const auto found = first_difference(*gpu::cpu::usable_float_kernels().front(), contracted, 50);

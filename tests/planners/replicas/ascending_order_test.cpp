@@ -87,7 +87,7 @@ TEST_CASE("orders of any shares end, in any times") {
   }
 }
 
-TEST_CASE("a pipeline of its own at every stage runs one forward and one backward in turn") {
+TEST_CASE("stages with one pipeline run 1F1B") {
   const stage_works work(3, {{{0, 0, 4}}});
   const auto all = ascending_order(work, {3, 2, 1});
   const auto text = [](const std::vector<replica_step>& steps) {
@@ -101,7 +101,7 @@ TEST_CASE("a pipeline of its own at every stage runs one forward and one backwar
 }
 
 // Each replica in the plan's order, two of one stage in an order that is not ascending.
-TEST_CASE("orders that are not ascending may wait for each other for ever") {
+TEST_CASE("orders that are not ascending can deadlock") {
   random_source random{8};
   const orders crossed{{{{0, 0, false}, {0, 0, true}, {1, 0, false}, {1, 0, true}}},
                        {{{1, 0, false}, {1, 0, true}, {0, 0, false}, {0, 0, true}}}};

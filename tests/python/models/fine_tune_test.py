@@ -16,7 +16,7 @@ if has_torch:
     from troupe.errors import ProgramError
     from troupe.models.folder import read_folder
     from troupe.models.rows import Rows, collate, loss
-    from models.folders import configs, engine_logits, program, write_folder
+    from models.folders import engine_logits, program, write_folder
     from models.parity_test import logits_of, relative
 
 script = os.path.join(root, "examples", "pytorch", "fine_tune.py")
