@@ -46,7 +46,8 @@ double best_plans::score_floor(const space_plan& plan, std::uint32_t gpus) const
 
 double best_plans::offer(const space_plan& plan, double below) {
   constexpr double never = std::numeric_limits<double>::infinity();
-  TROUPE_INVARIANT(is_cut(*problem_, plan.firsts), "every stage of a plan has a piece of the model");
+  TROUPE_INVARIANT(is_cut(*problem_, plan.firsts),
+                   "every stage of a plan has a piece of the model");
   const auto gpus = gpus_of(*problem_, plan);
   if ((problem_->max_gpus && gpus > *problem_->max_gpus) || !room_->holds(plan)) return never;
   const auto units = times_->units_of(plan);
