@@ -48,7 +48,6 @@ struct scene {
   job_view& add(job_id id, const job_spec& spec) {
     auto& j = waiting[id];
     j.id = id;
-    j.training = facts_of(spec).pipelines;
     j.spec = std::make_shared<job_spec>(spec);
     j.submitted_s = double(id);
     planning_budget budget;
@@ -56,6 +55,7 @@ struct scene {
       j.plans = std::make_shared<std::vector<plan>>(*plans);
     else
       j.plans = std::make_shared<std::vector<plan>>(), j.why = plans.error();
+    j.training = runs_as_pipelines(spec, j.plans.get());
     return j;
   }
 };

@@ -319,10 +319,7 @@ TEST_CASE("a job whose plan is over several pools gets GPUs of all, and the next
   const auto by = with_trainings(make_policy("troupe"));
   scene s{c};
   s.by = by.get();
-  for (const job_id id : {1, 2}) {
-    auto& j = s.add(id, job);
-    j.training = runs_as_pipelines(job, j.plans.get());
-  }
+  for (const job_id id : {1, 2}) s.add(id, job);
   const auto first = s.waiting.at(1);
   random_source r{1};
   const auto started = by->decide(s.view(), r);
