@@ -8,6 +8,7 @@
 #include <CoinPackedVector.hpp>
 #include <OsiClpSolverInterface.hpp>
 
+#include "messages/base/folds.hpp"
 #include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
 
@@ -27,6 +28,12 @@ expected<void> check_bounds(double lower, double upper) {
     if (std::abs(v) != linear_program::infinite)
       if (auto ok = check_number(v, "bound"); !ok) return ok;
   return {};
+}
+
+bool names_rows_once(const std::vector<linear_program::entry>& entries) {
+  auto rows = mapped(entries, &linear_program::entry::row);
+  std::ranges::sort(rows);
+  return std::ranges::adjacent_find(rows) == rows.end();
 }
 
 expected<void> check_column(const std::vector<linear_program::entry>& entries, double cost,
@@ -114,6 +121,8 @@ expected<linear_solver> linear_solver::of(const linear_program& p, bool integral
 expected<void> linear_solver::add_column(const std::vector<linear_program::entry>& entries,
                                          double cost, double upper) {
   if (auto ok = check_column(entries, cost, upper); !ok) return ok;
+  // A whole program adds the values up, a later column throws.
+  TROUPE_INVARIANT(names_rows_once(entries), "a column names each of its rows once");
   CoinPackedVector column;
   for (const auto& e : entries) column.insert(static_cast<int>(e.row), e.value);
   coin_->solver.addCol(column, 0, coin_->bound(upper), cost);

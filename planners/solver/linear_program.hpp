@@ -26,7 +26,7 @@ class linear_program {
   /// Is it finite and not beyond `largest`? A column with another number is to be left out.
   static bool takes(double v);
 
-  /// A coefficient of a column.
+  /// A coefficient of a column, which names each row once.
   struct entry {
     std::size_t row = 0;
     double value = 0;
