@@ -7,9 +7,9 @@
 #include "gpu/cpu/kernels/kernels.hpp"
 #include "gpu/cpu/paged_attention.hpp"
 #include "gpu/cpu/pool.hpp"
+#include "gpu/cpu/rotary.hpp"
 #include "gpu/cpu/thread_team.hpp"
 #include "gpu/inference/inference_device.hpp"
-#include "gpu/inference/rotary.hpp"
 #include "gpu/inference/weights.hpp"
 
 namespace troupe::gpu::cpu {
