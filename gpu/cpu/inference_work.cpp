@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "gpu/cpu/kernels/matrix.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::gpu::cpu {
 

@@ -8,7 +8,6 @@
 
 #include "cli/program.hpp"
 #include "gpu/inference/adapter_folder.hpp"
-#include "harness/files.hpp"
 #include "web/raw_client.hpp"
 #include "web/troupe_server.hpp"
 
@@ -24,8 +23,9 @@ namespace {
 namespace fs = std::filesystem;
 
 const gpu::inference_model& scribe() {
-  static const auto m = loaded(gpu::read_inference_model(shipped("models/scribe")));
-  return m;
+  static const auto m = gpu::read_inference_model(shipped("models/scribe"));
+  REQUIRE(m);
+  return *m;
 }
 
 fs::path random_folder(const std::string& name, std::uint64_t seed, std::uint32_t rank = 4) {
@@ -134,9 +134,7 @@ TEST_CASE("models are listed with parent and root, and an unknown one is 404") {
 }
 
 TEST_CASE("after SIGHUP the adapters are those of the folder, and streams keep theirs") {
-  const auto all = temporary_folder() / "all";
-  fs::remove_all(all);
-  random_folder("all/changing", 1);
+  const auto all = random_folder("all/changing", 1).parent_path();
   random_folder("all/going", 2);
   random_folder("all/.hidden", 3);
   const auto old = alone_with(all / "changing", 5);
