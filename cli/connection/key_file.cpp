@@ -49,8 +49,13 @@ key_file::~key_file() {
   std::signal(SIGHUP, SIG_DFL);
 }
 
-void key_file::look() {
-  if (!hung_up.exchange(false) || path_.empty()) return;
+bool key_file::look() {
+  if (!hung_up.exchange(false)) return false;
+  if (!path_.empty()) read_again();
+  return true;
+}
+
+void key_file::read_again() {
   // An empty file is valid here: withdrawing the last key must work, and must not open the server.
   auto keys = web::api_keys::read(path_, true);
   if (!keys) {

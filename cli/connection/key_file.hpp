@@ -22,10 +22,13 @@ class key_file {
   key_file(const key_file&) = delete;
   key_file& operator=(const key_file&) = delete;
 
-  /// Call now and then. A file that cannot be read changes nothing but the log.
-  void look();
+  /// Call now and then. A file that cannot be read changes nothing but the log. True: SIGHUP has
+  /// come since the last call.
+  bool look();
 
  private:
+  void read_again();
+
   const std::string path_;
   web::service& service_;
 };

@@ -70,6 +70,15 @@ expected<void> cpu_inference_device::check_tokens(std::span<const std::uint32_t>
   return {};
 }
 
+expected<void> cpu_inference_device::prepare(const adapter_ref& a) {
+  if (!a) return {};
+  if (!a->fits(spec_.model))
+    return refuse(reason::kind::invalid, "the adapter {} is of the model {}, and this one is {}",
+                  a->folder.string(), a->model.name, spec_.model.name);
+  maths_.prepare(*a);
+  return {};
+}
+
 expected<std::size_t> cpu_inference_device::hidden_rows(const payload& in) const {
   const auto row = spec_.model.hidden * sizeof(float);
   const auto bytes = in.bytes().size();

@@ -18,7 +18,8 @@ class cpu_inference_device final : public inference_device {
   expected<void> share(sequence_id s, std::span<const page_name> names) override;
   void drop(page_name name) override { cache_.drop(name); }
   expected<std::unique_ptr<inference_work>> prefill(sequence_id s, std::uint32_t first,
-                                                    const payload& in) override;
+                                                    const payload& in,
+                                                    const adapter_ref& adapter) override;
   expected<std::unique_ptr<inference_work>> decode(const std::vector<decode_row>& rows,
                                                    const payload& in) override;
   expected<std::unique_ptr<inference_work>> head(const payload& in) override;
@@ -37,6 +38,7 @@ class cpu_inference_device final : public inference_device {
   std::uint32_t first_attention() const { return (spec_.first_sublayer + 1) / 2; }
   std::uint32_t attention_layers() const;
   expected<void> check_tokens(std::span<const std::uint32_t> tokens) const;
+  expected<void> prepare(const adapter_ref& a);
   expected<std::size_t> hidden_rows(const payload& in) const;
   expected<const kv_cache::sequence*> pages_of(sequence_id s, std::uint32_t end) const;
   expected<const kv_cache::sequence*> check_kv(sequence_id s, std::uint32_t first_layer,

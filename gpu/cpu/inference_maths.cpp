@@ -77,6 +77,7 @@ inference_maths::inference_maths(const inference_spec& s)
       rotary_{s.model},
       team_{std::make_unique<thread_team>(s.threads)},
       attention_{s.model, s.threads},
+      adapters_{s.threads},
       normed_{memory_.take<float>(tile_positions * hidden_)},
       wide_{memory_.take<float>(tile_positions * widest(s.model))},
       after_{memory_.take<float>(tile_positions * inner_)},
@@ -237,11 +238,13 @@ void inference_maths::place_heads(const sublayer_values& w, float* row, std::uin
 // unrotated.
 float* inference_maths::queries_keys_values(std::uint32_t sublayer, const float* hidden,
                                             std::size_t rows,
-                                            std::span<const std::uint32_t> positions) {
+                                            std::span<const std::uint32_t> positions,
+                                            row_groups groups) {
   const auto& w = sublayers_[sublayer - spec_.first_sublayer];
   norm(hidden, w.norm.get(), w.norm_bias.get(), rows);
   const auto n = attention_.row_values();
   product(normed_.get(), rows, hidden_, w.wide.get(), w.wide_bias.get(), n, wide_.get());
+  adapters_.add({sublayer, false, normed_.get(), wide_.get(), n}, groups, *team_);
   if (gpt2_) return wide_.get();
   rotary_.reach(*std::max_element(positions.begin(), positions.end()) + 1);
   for_rows(positions.size(), n, [&](std::size_t first, std::size_t count, std::size_t thread) {
@@ -251,20 +254,24 @@ float* inference_maths::queries_keys_values(std::uint32_t sublayer, const float*
   return wide_.get();
 }
 
-void inference_maths::leave_attention(std::uint32_t sublayer, float* hidden, std::size_t rows) {
+void inference_maths::leave_attention(std::uint32_t sublayer, float* hidden, std::size_t rows,
+                                      row_groups groups) {
   const auto& w = sublayers_[sublayer - spec_.first_sublayer];
   add_product(attended_.get(), rows, spec_.model.query_width(), w.back.get(), w.back_bias.get(),
               hidden);
+  adapters_.add({sublayer, true, attended_.get(), hidden, hidden_}, groups, *team_);
 }
 
 // GPT-2: one wide product, then gelu, which adds the bias in the same pass. The other families:
 // gate and up projection side by side in one product of twice the width, then silu(gate) * up.
-void inference_maths::mlp(std::uint32_t sublayer, float* hidden, std::size_t rows) {
+void inference_maths::mlp(std::uint32_t sublayer, float* hidden, std::size_t rows,
+                          row_groups groups) {
   const auto& w = sublayers_[sublayer - spec_.first_sublayer];
   norm(hidden, w.norm.get(), w.norm_bias.get(), rows);
   const auto wide = gpt2_ ? inner_ : 2 * inner_;
   product(normed_.get(), rows, hidden_, w.wide.get(), gpt2_ ? nullptr : w.wide_bias.get(), wide,
           wide_.get());
+  adapters_.add({sublayer, false, normed_.get(), wide_.get(), wide}, groups, *team_);
   for_rows(rows, wide, [&](std::size_t first, std::size_t count, std::size_t) {
     auto *from = wide_.get() + first * wide, *to = after_.get() + first * inner_;
     if (gpt2_)
@@ -273,6 +280,7 @@ void inference_maths::mlp(std::uint32_t sublayer, float* hidden, std::size_t row
       k_.silu_gate(from, count, inner_, to);
   });
   add_product(after_.get(), rows, inner_, w.back.get(), w.back_bias.get(), hidden);
+  adapters_.add({sublayer, true, after_.get(), hidden, hidden_}, groups, *team_);
 }
 
 void inference_maths::head(const float* hidden, std::size_t rows, float* logits) {

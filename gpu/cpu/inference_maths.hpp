@@ -4,12 +4,13 @@
 #include <span>
 #include <vector>
 
+#include "gpu/cpu/adapter_products.hpp"
 #include "gpu/cpu/kernels/kernels.hpp"
 #include "gpu/cpu/paged_attention.hpp"
 #include "gpu/cpu/pool.hpp"
+#include "gpu/cpu/rotary.hpp"
 #include "gpu/cpu/thread_team.hpp"
 #include "gpu/inference/inference_device.hpp"
-#include "gpu/inference/rotary.hpp"
 #include "gpu/inference/weights.hpp"
 
 namespace troupe::gpu::cpu {
@@ -21,21 +22,27 @@ namespace troupe::gpu::cpu {
 /// not depend on how many they are.
 class inference_maths {
  public:
+  using row_groups = std::span<const adapted_rows>;
+
   /// Reads the weights, or makes random ones. Fails for weights that are not this model's, and if
   /// this host does not have the memory.
   static expected<inference_maths> make(const inference_spec& s);
+
+  /// Takes the scratch for the steps with an adapter of this model.
+  void prepare(const adapter& a) { adapters_.prepare(a); }
 
   /// out: one hidden state.
   void embed(std::uint32_t token, std::uint32_t position, float* out) const;
   /// The first half of an attention: norm, queries, keys and values, rotated. Returns `rows` rows
   /// of attention().row_values(), valid until the next call. positions: of the rows that are real.
+  /// groups, here and below: rows with adapters, which prepare() knows.
   float* queries_keys_values(std::uint32_t sublayer, const float* hidden, std::size_t rows,
-                             std::span<const std::uint32_t> positions);
+                             std::span<const std::uint32_t> positions, row_groups groups);
   /// The second half: hidden += attended times the product back.
-  void leave_attention(std::uint32_t sublayer, float* hidden, std::size_t rows);
+  void leave_attention(std::uint32_t sublayer, float* hidden, std::size_t rows, row_groups groups);
   /// Where the halves leave [rows, query width] for each other.
   float* attended() { return attended_.get(); }
-  void mlp(std::uint32_t sublayer, float* hidden, std::size_t rows);
+  void mlp(std::uint32_t sublayer, float* hidden, std::size_t rows, row_groups groups);
   /// rows: at most decode_rows.
   void head(const float* hidden, std::size_t rows, float* logits);
 
@@ -76,6 +83,7 @@ class inference_maths {
   rotary rotary_;
   std::unique_ptr<thread_team> team_;
   paged_attention attention_;
+  adapter_products adapters_;
   pool memory_;
   std::vector<sublayer_values> sublayers_;
   buffer<float> embedding_, positions_, last_norm_, last_norm_bias_, head_;

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "gpu/cpu/kernels/matrix.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::gpu::cpu {
 
@@ -40,11 +42,12 @@ cpu_inference_device::prefill_work::prefill_work(cpu_inference_device& d,
                                                  const kv_cache::sequence& pages,
                                                  std::uint32_t first, std::size_t rows,
                                                  std::vector<std::uint32_t> tokens,
-                                                 const payload& in)
+                                                 const payload& in, adapter_ref adapter)
     : tiles{d, rows, tile_positions, d.spec_.sublayers},
       pages_{pages},
       first_{first},
-      tokens_{std::move(tokens)} {
+      tokens_{std::move(tokens)},
+      adapter_{std::move(adapter)} {
   if (tokens_.empty()) enter(in);
 }
 
@@ -57,29 +60,34 @@ void cpu_inference_device::prefill_work::run(std::size_t sublayer, std::size_t t
     for (auto i = begin; i < std::min(begin + tile_rows_, rows_); ++i)
       maths.embed(tokens_[i], first_ + static_cast<std::uint32_t>(i),
                   hidden(tile) + (i - begin) * width_);
+  // All rows of a prefill are one sequence's.
+  const adapted_rows all{0, rows_of(tile), adapter_.get()};
+  const inference_maths::row_groups groups{&all, adapter_ ? 1u : 0u};
   const auto i = device_.spec_.first_sublayer + static_cast<std::uint32_t>(sublayer);
   if (i % 2 == 0)
-    attend(i, tile);
+    attend(i, tile, groups);
   else
-    maths.mlp(i, hidden(tile), tile_rows_);
+    maths.mlp(i, hidden(tile), tile_rows_, groups);
 }
 
 // Keys and values of the tile are stored before its queries attend, since each position attends to
 // itself. The pages end with the tile's own page: later pages hold no position that it may see.
 // Tiles of a sublayer run in order, so the earlier pages are complete.
-void cpu_inference_device::prefill_work::attend(std::uint32_t sublayer, std::size_t tile) {
+void cpu_inference_device::prefill_work::attend(std::uint32_t sublayer, std::size_t tile,
+                                                inference_maths::row_groups groups) {
   auto& maths = device_.maths_;
   const auto begin = tile * tile_rows_, count = std::min(tile_rows_, rows_ - begin);
   std::vector<std::uint32_t> positions(count);
   for (std::size_t i = 0; i < count; ++i)
     positions[i] = first_ + static_cast<std::uint32_t>(begin + i);
-  const auto* qkv = maths.queries_keys_values(sublayer, hidden(tile), tile_rows_, positions);
+  const auto* qkv =
+      maths.queries_keys_values(sublayer, hidden(tile), tile_rows_, positions, groups);
   const auto pages = device_.keys(pages_, sublayer, positions[0] / tile_positions + 1);
   auto& attention = maths.attention();
   for (std::size_t i = 0; i < count; ++i)
     attention.store(qkv + i * attention.row_values(), positions[i], pages.back());
   attention.tile(qkv, pages, maths.attended(), maths.team());
-  maths.leave_attention(sublayer, hidden(tile), tile_rows_);
+  maths.leave_attention(sublayer, hidden(tile), tile_rows_, groups);
 }
 
 cpu_inference_device::decode_work::decode_work(cpu_inference_device& d,
@@ -92,6 +100,21 @@ cpu_inference_device::decode_work::decode_work(cpu_inference_device& d,
   if (!d.spec_.embeds) enter(in);
 }
 
+namespace {
+
+/// The rows of a tile with adapters: those of one that follow each other are a group.
+std::vector<adapted_rows> groups_of(std::span<const decode_row> rows) {
+  std::vector<adapted_rows> groups;
+  for (std::size_t i = 0, end = 0; i < rows.size(); i = end) {
+    const auto* by = rows[i].adapter.get();
+    for (end = i + 1; end < rows.size() && rows[end].adapter.get() == by;) ++end;
+    if (by) groups.push_back({i, end - i, by});
+  }
+  return groups;
+}
+
+}  // namespace
+
 void cpu_inference_device::decode_work::run(std::size_t sublayer, std::size_t tile) {
   auto& maths = device_.maths_;
   const auto begin = tile * tile_rows_;
@@ -99,21 +122,23 @@ void cpu_inference_device::decode_work::run(std::size_t sublayer, std::size_t ti
     for (std::size_t i = 0; i < rows_of(tile); ++i)
       maths.embed(rows_here_[begin + i].token, rows_here_[begin + i].position,
                   hidden(tile) + i * width_);
+  const auto groups = groups_of(std::span{rows_here_}.subspan(begin, rows_of(tile)));
   const auto i = device_.spec_.first_sublayer + static_cast<std::uint32_t>(sublayer);
   if (i % 2 == 0)
-    attend(i, tile);
+    attend(i, tile, groups);
   else
-    maths.mlp(i, hidden(tile), rows_of(tile));
+    maths.mlp(i, hidden(tile), rows_of(tile), groups);
 }
 
 // Rows of a batch belong to different sequences of different lengths, so the products are shared by
 // all rows and attention is computed row by row over each sequence's own pages.
-void cpu_inference_device::decode_work::attend(std::uint32_t sublayer, std::size_t tile) {
+void cpu_inference_device::decode_work::attend(std::uint32_t sublayer, std::size_t tile,
+                                               inference_maths::row_groups groups) {
   auto& maths = device_.maths_;
   const auto begin = tile * tile_rows_, count = rows_of(tile);
   std::vector<std::uint32_t> positions(count);
   for (std::size_t i = 0; i < count; ++i) positions[i] = rows_here_[begin + i].position;
-  const auto* qkv = maths.queries_keys_values(sublayer, hidden(tile), count, positions);
+  const auto* qkv = maths.queries_keys_values(sublayer, hidden(tile), count, positions, groups);
   auto& attention = maths.attention();
   const std::size_t queries = device_.spec_.model.query_width();
   std::vector<paged_attention::query> all;
@@ -124,7 +149,7 @@ void cpu_inference_device::decode_work::attend(std::uint32_t sublayer, std::size
     all.push_back({row, positions[i], std::move(pages), maths.attended() + i * queries});
   }
   attention.rows(all, maths.team());
-  maths.leave_attention(sublayer, hidden(tile), count);
+  maths.leave_attention(sublayer, hidden(tile), count, groups);
 }
 
 // Tiles have the size of a decode's, for the kernel of few rows. Logits have the memory of whole
@@ -147,9 +172,8 @@ payload cpu_inference_device::head_work::result() {
 
 // A chunk begins at a page's first position, because a tile of queries writes exactly one page. All
 // checks come before the work is created: steps cannot fail.
-expected<std::unique_ptr<inference_work>> cpu_inference_device::prefill(sequence_id s,
-                                                                        std::uint32_t first,
-                                                                        const payload& in) {
+expected<std::unique_ptr<inference_work>> cpu_inference_device::prefill(
+    sequence_id s, std::uint32_t first, const payload& in, const adapter_ref& adapter) {
   if (first % tile_positions != 0)
     return refuse(reason::kind::invalid, "a chunk begins at position {}, expected a multiple of {}",
                   first, tile_positions);
@@ -171,7 +195,9 @@ expected<std::unique_ptr<inference_work>> cpu_inference_device::prefill(sequence
                   first, spec_.model.positions, spec_.model.name);
   const auto pages = pages_of(s, first + static_cast<std::uint32_t>(rows));
   if (!pages) return refuse(pages.error());
-  return std::make_unique<prefill_work>(*this, **pages, first, rows, std::move(tokens), in);
+  if (auto ok = prepare(adapter); !ok) return refuse(ok.error());
+  return std::make_unique<prefill_work>(*this, **pages, first, rows, std::move(tokens), in,
+                                        adapter);
 }
 
 // A sequence may occur once per decode: its second position would need the first one's result.
@@ -191,6 +217,7 @@ expected<std::unique_ptr<inference_work>> cpu_inference_device::decode(
                     spec_.model.positions, spec_.model.name);
     const auto found = pages_of(r.sequence, r.position + 1);
     if (!found) return refuse(found.error());
+    if (auto ok = prepare(r.adapter); !ok) return refuse(ok.error());
     pages.push_back(*found);
   }
   if (!spec_.embeds) {

@@ -38,17 +38,19 @@ class cpu_inference_device::tiles : public inference_work {
 class cpu_inference_device::prefill_work final : public tiles {
  public:
   prefill_work(cpu_inference_device& d, const kv_cache::sequence& pages, std::uint32_t first,
-               std::size_t rows, std::vector<std::uint32_t> tokens, const payload& in);
+               std::size_t rows, std::vector<std::uint32_t> tokens, const payload& in,
+               adapter_ref adapter);
 
   payload result() override { return hidden_states(); }
 
  private:
   void run(std::size_t sublayer, std::size_t tile) override;
-  void attend(std::uint32_t sublayer, std::size_t tile);
+  void attend(std::uint32_t sublayer, std::size_t tile, inference_maths::row_groups groups);
 
   const kv_cache::sequence& pages_;
   const std::uint32_t first_;
   const std::vector<std::uint32_t> tokens_;
+  const adapter_ref adapter_;
 };
 
 class cpu_inference_device::decode_work final : public tiles {
@@ -60,7 +62,7 @@ class cpu_inference_device::decode_work final : public tiles {
 
  private:
   void run(std::size_t sublayer, std::size_t tile) override;
-  void attend(std::uint32_t sublayer, std::size_t tile);
+  void attend(std::uint32_t sublayer, std::size_t tile, inference_maths::row_groups groups);
 
   const std::vector<decode_row> rows_here_;
   const std::vector<const kv_cache::sequence*> pages_;

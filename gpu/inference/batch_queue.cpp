@@ -25,9 +25,16 @@ void batch_queue::add(batch_sequence s) {
 
 // ---- pages
 
+/// Pages of the same tokens have other keys and values with another adapter.
+prefix_owner batch_queue::owner_of(const sequence& s) const {
+  auto owner = owner_;
+  if (s.about.adapter) owner.adapter = s.about.adapter->key;
+  return owner;
+}
+
 /// The index's page with the tokens of a page of a prompt; 0: none.
 page_name batch_queue::find_page(const sequence& s, std::size_t page, page_name before) const {
-  return index_.find(owner_, before,
+  return index_.find(owner_of(s), before,
                      std::span{s.about.prompt}.subspan(page * tile_positions, tile_positions));
 }
 
@@ -81,7 +88,7 @@ void batch_queue::publish(sequence& s) {
       index_.hold(name);
       ++free_;
     } else {
-      name = index_.add(owner_, before,
+      name = index_.add(owner_of(s), before,
                         std::span{s.about.prompt}.subspan(page * tile_positions, tile_positions));
     }
     TROUPE_INVARIANT(s.own > 0 && page < s.on_device,
@@ -293,7 +300,7 @@ void batch_queue::decode(batch_round& r) {
     reach(r, s, position + 1);
     TROUPE_INVARIANT(s.fed < s.about.known.size(), "a token that is decoded is a known one");
     batch_round::decoded d;
-    d.row = {id, position, s.about.known[s.fed]};
+    d.row = {id, position, s.about.known[s.fed], s.about.adapter};
     if (++s.fed == s.about.known.size()) d.next = next_of(s);
     r.decode.push_back(std::move(d));
   }
@@ -304,7 +311,7 @@ std::optional<batch_queue::next_page> batch_queue::page_to_share(const sequence&
   const auto first = s.shared.size() * tile_positions;
   if (!limits_.shares || s.computed != first || first + tile_positions > s.about.prompt.size())
     return {};
-  return next_page{s.shared.empty() ? page_name{} : s.shared.back(),
+  return next_page{owner_of(s), s.shared.empty() ? page_name{} : s.shared.back(),
                    std::span{s.about.prompt}.subspan(first, tile_positions)};
 }
 
@@ -314,7 +321,8 @@ bool batch_queue::waits_for(const sequence& s, const next_page& other) const {
       s.computed + tile_positions >= s.about.prompt.size())
     return false;
   const auto own = page_to_share(s);
-  return own && own->before == other.before && std::ranges::equal(own->tokens, other.tokens);
+  return own && own->owner == other.owner && own->before == other.before &&
+         std::ranges::equal(own->tokens, other.tokens);
 }
 
 /// Those whose prompts are computed here. Where a round has only a part of each, the one with the
@@ -356,6 +364,7 @@ void batch_queue::prefill(batch_round& r) {
     counts_.computed_prompt += n;
     TROUPE_INVARIANT(s.computed % tile_positions == 0, "a chunk of a prompt begins at a tile");
     batch_round::chunk c{id, static_cast<std::uint32_t>(s.computed), {}, {}};
+    c.adapter = s.about.adapter;
     const auto begin = s.about.prompt.begin() + static_cast<std::ptrdiff_t>(s.computed);
     c.tokens.assign(begin, begin + static_cast<std::ptrdiff_t>(n));
     s.computed += n;

@@ -21,7 +21,8 @@ struct batch_sequence {
   // The completion's first tokens: they are fed one by one, as when they were generated, so that
   // the bits of what follows are the same.
   std::vector<std::uint32_t> known;
-  bool computes = true;  // its prompt, on this device; false: not until compute(), or never
+  bool computes = true;   // its prompt, on this device; false: not until compute(), or never
+  adapter_ref adapter{};  // that it is computed with
 
   std::uint32_t positions() const { return static_cast<std::uint32_t>(what.positions()); }
 };
@@ -35,8 +36,8 @@ struct batch_sequence {
 /// all that came later, and is computed again with the same tokens. The oldest one is never set
 /// back, so that there is always one that ends.
 ///
-/// Whole pages of a prompt begin other prompts with the same tokens, which do not compute them; a
-/// page that no sequence has any more stays until there is no free one.
+/// Whole pages of a prompt begin other prompts with the same tokens and the same adapter, which do
+/// not compute them; a page that no sequence has any more stays until there is no free one.
 class batch_queue {
  public:
   struct limits {
@@ -126,8 +127,9 @@ class batch_queue {
       return pages_for(static_cast<std::uint32_t>(about.prompt.size() + about.known.size()));
     }
   };
-  /// By its tokens and the page before it.
+  /// By its adapter, its tokens and the page before it.
   struct next_page {
+    prefix_owner owner;
     page_name before = 0;
     std::span<const std::uint32_t> tokens;
   };
@@ -135,6 +137,7 @@ class batch_queue {
   bool waits_for(const sequence& s, const next_page& other) const;
   bool can_be_set_back(const sequence& s) const;
   next_token next_of(sequence& s);
+  prefix_owner owner_of(const sequence& s) const;
   page_name find_page(const sequence& s, std::size_t page, page_name before) const;
   void attach(sequence& s);
   void detach(sequence& s);

@@ -14,6 +14,18 @@ namespace troupe::gpu {
 
 namespace {
 
+/// Rows of an adapter one behind the other, since each group of a step reads the adapter's values
+/// once. Adapters are in the order of their first rows, and so are the rows of each.
+void group_by_adapter(std::vector<const batch_round::decoded*>& rows) {
+  std::vector<const adapter*> order;
+  for (const auto* d : rows)
+    if (const auto* a = d->row.adapter.get(); std::ranges::count(order, a) == 0) order.push_back(a);
+  if (order.size() < 2) return;
+  std::ranges::stable_sort(rows, {}, [&](const auto* d) {
+    return std::ranges::find(order, d->row.adapter.get()) - order.begin();
+  });
+}
+
 // Executes one round on a device. A failure is passed on as the result of the sequence that it
 // concerns, and the others go on: what fails for several sequences at once, as a decode for which
 // the host has no memory, is tried again for each alone. Values do not depend on the company, and
@@ -27,6 +39,7 @@ class executor {
     for (const auto& d : all)
       if (goes_on(d.row.sequence)) rows.push_back(&d);
     if (rows.empty()) return;
+    group_by_adapter(rows);
     const auto why = attempt([&] { return decode_rows_of(rows); });
     if (why && rows.size() == 1) return fail(rows.front()->row.sequence, *why);
     if (!why) return;
@@ -122,8 +135,8 @@ class executor {
 
   // The token after a prompt needs the hidden state of its last position alone.
   expected<void> compute(const batch_round::chunk& c) {
-    const auto work =
-        device_.prefill(c.sequence, c.first, payload{nullptr, std::as_bytes(std::span{c.tokens})});
+    const auto work = device_.prefill(
+        c.sequence, c.first, payload{nullptr, std::as_bytes(std::span{c.tokens})}, c.adapter);
     if (!work) return refuse(work.error());
     const auto hidden = finish(**work);
     if (!c.scored.empty())

@@ -66,6 +66,7 @@ struct batch_round {
     // and the number of most probable ones that are added there.
     std::vector<std::uint32_t> scored{};
     std::uint32_t top = 0;
+    adapter_ref adapter{};
   };
   std::vector<chunk> prefill;
 

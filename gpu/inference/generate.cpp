@@ -58,7 +58,7 @@ class generator {
         return ok;
       const auto work = device_.prefill(
           only_sequence, static_cast<std::uint32_t>(first),
-          payload{nullptr, std::as_bytes(std::span{how_.prompt}.subspan(first, n))});
+          payload{nullptr, std::as_bytes(std::span{how_.prompt}.subspan(first, n))}, how_.adapter);
       if (!work) return refuse(work.error());
       made_.steps += (*work)->steps_left();
       ++made_.chunks;
@@ -73,7 +73,7 @@ class generator {
 
   expected<void> decode(std::uint32_t token, std::uint32_t position) {
     if (auto ok = device_.reserve(only_sequence, position + 1); !ok) return ok;
-    const auto work = device_.decode({{only_sequence, position, token}}, {});
+    const auto work = device_.decode({{only_sequence, position, token, how_.adapter}}, {});
     if (!work) return refuse(work.error());
     return predict(finish(**work));
   }

@@ -13,6 +13,7 @@ struct generation {
   std::vector<std::uint32_t> prompt;  // what.prompt_tokens
   std::uint32_t chunk = 512;          // positions of a prefill; a multiple of tile_positions
   bool keep_logits = false;
+  adapter_ref adapter{};
 };
 
 struct generated {

@@ -64,17 +64,19 @@ std::uint64_t attention_bytes(const inference_model& m, std::uint32_t pages,
 }
 
 std::uint32_t affordable_pages(const inference_model& m, std::uint32_t threads,
-                               std::uint64_t memory_bytes) {
-  const auto rest = weight_bytes(m) + attention_bytes(m, pages_for(m.positions), threads);
+                               std::uint64_t memory_bytes, std::uint64_t adapter_bytes) {
+  const auto rest =
+      weight_bytes(m) + adapter_bytes + attention_bytes(m, pages_for(m.positions), threads);
   const auto left = memory_bytes > rest ? memory_bytes - rest : 0;
   const auto pages = left / 2 / std::max<std::uint64_t>(cache_bytes(m, 1), 1);
   return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(pages, 1, 1'000'000'000));
 }
 
 expected<void> check_cache(const inference_model& m, std::uint32_t pages, std::uint32_t threads,
-                           std::uint64_t memory_bytes, std::string_view option) {
+                           std::uint64_t memory_bytes, std::string_view option,
+                           std::uint64_t adapter_bytes) {
   constexpr double gb = 1e9;
-  const auto weights = static_cast<double>(weight_bytes(m)),
+  const auto weights = static_cast<double>(weight_bytes(m) + adapter_bytes),
              scores = static_cast<double>(attention_bytes(m, pages, threads)),
              cache = static_cast<double>(cache_bytes(m, pages)),
              have = static_cast<double>(memory_bytes);

@@ -22,14 +22,15 @@ std::uint64_t cache_bytes(const inference_model& m, std::uint32_t pages);
 /// the model and a cache of this size hold: a tile's for each position that it sees.
 std::uint64_t attention_bytes(const inference_model& m, std::uint32_t pages, std::uint32_t threads);
 
-/// Pages that fit beside the weights with room to spare: half of what the weights and the threads'
-/// attention leave of `memory_bytes`; at least one.
+/// Pages that fit beside the weights with room to spare: half of what the weights, adapters of
+/// `adapter_bytes` and the threads' attention leave of `memory_bytes`; at least one.
 std::uint32_t affordable_pages(const inference_model& m, std::uint32_t threads,
-                               std::uint64_t memory_bytes);
+                               std::uint64_t memory_bytes, std::uint64_t adapter_bytes = 0);
 
-/// Refuses a cache that `memory_bytes` do not hold beside the weights and the threads' attention.
-/// `option`: what sets its size.
+/// Refuses a cache that `memory_bytes` do not hold beside the weights, adapters of `adapter_bytes`
+/// and the threads' attention. `option`: what sets its size.
 expected<void> check_cache(const inference_model& m, std::uint32_t pages, std::uint32_t threads,
-                           std::uint64_t memory_bytes, std::string_view option);
+                           std::uint64_t memory_bytes, std::string_view option,
+                           std::uint64_t adapter_bytes = 0);
 
 }  // namespace troupe::gpu

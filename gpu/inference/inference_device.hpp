@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "gpu/inference/adapter.hpp"
 #include "gpu/inference/inference_model.hpp"
 #include "gpu/inference/prefix_index.hpp"
 #include "messages/base/reason.hpp"
@@ -22,7 +23,8 @@
 // products have always tile_positions rows, filled up with zeros; a decode's and a head's sum in an
 // order that does not depend on the number of rows; and attention goes over pages of tile_positions
 // absolute positions in order. Threads of a device share a step in pieces whose results do not
-// depend on the number of threads.
+// depend on the number of threads. A sequence may be computed with an adapter, which sequences
+// beside it need not have: its products are of few rows, and depend on no other row.
 
 namespace troupe::gpu {
 
@@ -70,6 +72,7 @@ struct decode_row {
   sequence_id sequence = 0;
   std::uint32_t position = 0;  // what is before it is in the cache
   std::uint32_t token = 0;     // used by a part that embeds
+  adapter_ref adapter{};       // of the sequence, whose prompt was computed with it, too
 };
 
 /// Not thread-safe: one call at a time, steps of its works included. Steps may be executed on any
@@ -102,8 +105,15 @@ class inference_device {
   /// A chunk of a prompt, at positions [first, first + n); `first` is a multiple of tile_positions
   /// and what is before it is in the cache. Input: n tokens, or hidden states [n, hidden]. Result:
   /// hidden states [n, hidden]. A step is one sublayer on at most tile_positions positions.
+  /// `adapter`: of the sequence, in all its chunks; fails for one of another model.
   virtual expected<std::unique_ptr<inference_work>> prefill(sequence_id s, std::uint32_t first,
-                                                            const payload& in) = 0;
+                                                            const payload& in,
+                                                            const adapter_ref& adapter) = 0;
+  /// The same with the base alone.
+  expected<std::unique_ptr<inference_work>> prefill(sequence_id s, std::uint32_t first,
+                                                    const payload& in) {
+    return prefill(s, first, in, {});
+  }
   /// One row for each of these sequences, all different. Input: nothing for a part that embeds,
   /// else hidden states [rows, hidden]. Result: hidden states [rows, hidden]. A step is one
   /// sublayer on at most decode_rows rows.

@@ -65,8 +65,8 @@ std::string adapter_text(const fs::path& folder) {
         found != about->end() && found->is_string())
       base = fmt::format(" of '{}'", shown(found->get<std::string>()));
   return fmt::format(
-      "{}: has adapter_config.json: it is an adapter (LoRA){}, which is not computed; merge it "
-      "into its model (merge_and_unload() of peft) and give the folder of the result",
+      "{}: has adapter_config.json: it is an adapter (LoRA){}, and no model; give the folder of "
+      "its model, and this one with --adapter, or merge it (merge_and_unload() of peft)",
       folder.string(), base);
 }
 

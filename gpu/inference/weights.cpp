@@ -15,7 +15,7 @@ namespace troupe::gpu {
 namespace {
 
 namespace fs = std::filesystem;
-using start = weight_matrix::start;
+using weight_start = weight_matrix::start;
 
 /// Matrices that read the same input are multiplied as one, with their columns side by side.
 weight_matrix joined(std::vector<weight_matrix::tensor> tensors) {
@@ -25,7 +25,7 @@ weight_matrix joined(std::vector<weight_matrix::tensor> tensors) {
   return w;
 }
 
-weight_matrix vector_of(std::vector<weight_matrix::tensor> tensors, start initial) {
+weight_matrix vector_of(std::vector<weight_matrix::tensor> tensors, weight_start initial) {
   auto w = joined(std::move(tensors));
   w.vector = true;
   w.initial = initial;
@@ -43,7 +43,7 @@ weight_matrix matrix_of(std::vector<weight_matrix::tensor> tensors, std::uint64_
 weight_matrix bias_of(const weight_matrix& of) {
   auto tensors = of.tensors;
   for (auto& t : tensors) t.name.replace(t.name.rfind('.'), std::string::npos, ".bias");
-  return vector_of(std::move(tensors), start::zero);
+  return vector_of(std::move(tensors), weight_start::zero);
 }
 
 // GPT-2 stores its matrices as [in, out] (Conv1D), with queries, keys and values in one.
@@ -52,7 +52,7 @@ sublayer_weights gpt2_sublayer(const inference_model& m, std::uint32_t i) {
   const std::uint64_t hidden = m.hidden, inner = m.intermediate;
   const bool attention = i % 2 == 0;
   sublayer_weights w;
-  w.norm = vector_of({{names.norm + ".weight", hidden}}, start::one);
+  w.norm = vector_of({{names.norm + ".weight", hidden}}, weight_start::one);
   w.wide = matrix_of({{names.wide + ".weight", attention ? 3 * hidden : inner}}, hidden, false);
   w.back = matrix_of({{names.back + ".weight", hidden}}, attention ? hidden : inner, false);
   w.norm_bias = bias_of(w.norm);
@@ -71,7 +71,7 @@ sublayer_weights llama_sublayer(const inference_model& m, std::uint32_t i) {
     const auto part = [&](const char* name) {
       return layer + "self_attn." + name + "_proj.weight";
     };
-    w.norm = vector_of({{layer + "input_layernorm.weight", hidden}}, start::one);
+    w.norm = vector_of({{layer + "input_layernorm.weight", hidden}}, weight_start::one);
     w.wide = matrix_of(
         {{part("q"), m.query_width()}, {part("k"), m.kv_width()}, {part("v"), m.kv_width()}},
         hidden, true);
@@ -79,12 +79,14 @@ sublayer_weights llama_sublayer(const inference_model& m, std::uint32_t i) {
     if (m.qkv_bias) w.wide_bias = bias_of(w.wide);
     if (m.output_bias) w.back_bias = bias_of(w.back);
     if (m.head_norms) {
-      w.query_norm = vector_of({{layer + "self_attn.q_norm.weight", m.head_width}}, start::one);
-      w.key_norm = vector_of({{layer + "self_attn.k_norm.weight", m.head_width}}, start::one);
+      w.query_norm =
+          vector_of({{layer + "self_attn.q_norm.weight", m.head_width}}, weight_start::one);
+      w.key_norm =
+          vector_of({{layer + "self_attn.k_norm.weight", m.head_width}}, weight_start::one);
     }
   } else {
     const auto part = [&](const char* name) { return layer + "mlp." + name + "_proj.weight"; };
-    w.norm = vector_of({{layer + "post_attention_layernorm.weight", hidden}}, start::one);
+    w.norm = vector_of({{layer + "post_attention_layernorm.weight", hidden}}, weight_start::one);
     w.wide =
         matrix_of({{part("gate"), m.intermediate}, {part("up"), m.intermediate}}, hidden, true);
     w.back = matrix_of({{part("down"), hidden}}, m.intermediate, true);
@@ -165,7 +167,7 @@ end_weights end_weights_of(const inference_model& m) {
   end_weights w;
   w.embedding = matrix_of({{words, m.hidden}}, m.vocabulary, false);
   if (gpt2) w.positions = matrix_of({{"wpe.weight", m.hidden}}, m.positions, false);
-  w.norm = vector_of({{gpt2 ? "ln_f.weight" : "model.norm.weight", m.hidden}}, start::one);
+  w.norm = vector_of({{gpt2 ? "ln_f.weight" : "model.norm.weight", m.hidden}}, weight_start::one);
   if (gpt2) w.norm_bias = bias_of(w.norm);
   w.head = matrix_of({{m.tied_head ? words : "lm_head.weight", m.vocabulary}}, m.hidden, true);
   return w;
@@ -268,9 +270,9 @@ void random_weights(const weight_matrix& m, std::uint64_t seed, std::span<float>
     p.name = t.name;
     p.rows = m.turned ? t.columns : m.in;
     p.columns = m.turned ? m.in : t.columns;
-    p.initial = m.initial == start::one    ? parameter::start::one
-                : m.initial == start::zero ? parameter::start::zero
-                                           : parameter::start::normal;
+    p.initial = m.initial == weight_start::one    ? parameter::start::one
+                : m.initial == weight_start::zero ? parameter::start::zero
+                                                  : parameter::start::normal;
     one.resize(p.values());
     initialise(p, seed, one);
     copy_columns(m, t.columns, column, one, out);

@@ -94,9 +94,9 @@ class table {
   std::string ended_;
 };
 
-class member final : public thread_communicator {
+class thread_member final : public thread_communicator {
  public:
-  member(std::shared_ptr<table> t, std::uint32_t rank) : table_{std::move(t)}, rank_{rank} {}
+  thread_member(std::shared_ptr<table> t, std::uint32_t rank) : table_{std::move(t)}, rank_{rank} {}
 
   std::uint32_t rank() const override { return rank_; }
   std::uint32_t size() const override { return table_->size(); }
@@ -118,7 +118,7 @@ std::vector<std::shared_ptr<thread_communicator>> make_group(std::uint32_t size,
   const auto t = std::make_shared<table>(size, patience_s);
   std::vector<std::shared_ptr<thread_communicator>> all;
   for (std::uint32_t rank = 0; rank < size; ++rank)
-    all.push_back(std::make_shared<member>(t, rank));
+    all.push_back(std::make_shared<thread_member>(t, rank));
   return all;
 }
 

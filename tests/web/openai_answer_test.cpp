@@ -96,6 +96,11 @@ TEST_CASE("a list of models has the model") {
   const auto one = json::parse(model_json({"m", 128}, 5));
   CHECK(json::parse(models_json({{"m", 128}}, 5)).at("data").at(0) == one);
   CHECK(one.at("max_model_len") == 128);
+  CHECK(one.at("root") == "m");
+  CHECK(one.at("parent").is_null());
+  const auto adapter = json::parse(model_json({"a", 128, "m"}, 5));
+  CHECK(adapter.at("root") == "m");
+  CHECK(adapter.at("parent") == "m");
 }
 
 TEST_CASE("a choice says where it was computed and which tokens it has, if that is known") {

@@ -117,7 +117,9 @@ class batch_loop final : public generator {
   void add(const arrival& a) {
     const auto& s = a.what;
     sequences_.emplace(a.id, sequence{s.listener, {s, words_.get()}, false});
-    queue_.add({a.id, s.what, s.prompt, {}});
+    gpu::batch_sequence added{a.id, s.what, s.prompt, {}};
+    added.adapter = s.adapter;
+    queue_.add(std::move(added));
   }
 
   void end(std::uint64_t id) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "gpu/inference/adapter.hpp"
 #include "gpu/inference/completion.hpp"
 #include "messages/base/reason.hpp"
 #include "messages/domain/completion.hpp"
@@ -54,6 +55,7 @@ class generator {
     std::vector<std::uint32_t> prompt;  // what.prompt_tokens
     gpu::stop_texts stops;              // texts that end the completion
     sequence_listener listener;
+    gpu::adapter_ref adapter{};  // that it is computed with
   };
   /// Begins all of them, or none: `insufficient` if there would be too many sequences,
   /// `unavailable` if it cannot generate now, `invalid` if one can never run: for its

@@ -140,6 +140,7 @@ inline constexpr std::string_view last_event = "data: [DONE]\n\n";
 struct listed_model {
   std::string name;
   std::uint32_t context = 0;  // tokens of a prompt and its completion, at most
+  std::string parent{};       // of an adapter: its base's name; empty: it is no adapter
 };
 /// GET /v1/models, and one of them.
 std::string models_json(const std::vector<listed_model>& models, std::int64_t created);

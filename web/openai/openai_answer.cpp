@@ -155,12 +155,15 @@ std::string chunk(const answer_head& h, ordered_json choices, bool usage_follows
   return event(d);
 }
 
-// max_model_len is vLLM's: clients size their prompts by it.
+// max_model_len is vLLM's: clients size their prompts by it. parent and root are those of OpenAI's
+// models that were fine-tuned; no path of this machine is in them.
 ordered_json model_document(const listed_model& model, std::int64_t created) {
   return {{"id", model.name},
           {"object", "model"},
           {"created", created},
           {"owned_by", "troupe"},
+          {"root", model.parent.empty() ? model.name : model.parent},
+          {"parent", model.parent.empty() ? ordered_json() : ordered_json(model.parent)},
           {"max_model_len", model.context}};
 }
 

@@ -177,6 +177,7 @@ generator::submission submission_of(const openai::request& r, const served_model
   generator::submission s;
   s.prompt = g.prompts[prompt];
   s.stops = g.stops;
+  s.adapter = m.adapter;
   auto& w = s.what;
   w.prompt_tokens = static_cast<std::uint32_t>(s.prompt.size());
   w.max_tokens = g.max_tokens;

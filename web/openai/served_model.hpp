@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "gpu/inference/adapter.hpp"
 #include "gpu/inference/inference_model.hpp"
 #include "text/chat/chat_template.hpp"
 #include "text/tokens/tokenizer.hpp"
@@ -20,7 +21,9 @@ struct served_model {
   gpu::inference_model model;
   std::shared_ptr<const gpu::tokenizer> words;  // null: tokens without text
   gpu::chat_template chats;
-  std::string no_words{};  // why not, as "has no tokenizer ..."; empty: it has words
+  std::string no_words{};      // why not, as "has no tokenizer ..."; empty: it has words
+  gpu::adapter_ref adapter{};  // that the model is served with
+  std::string parent{};        // with an adapter: the name of the model without it
 };
 
 /// Reads a model's folder, of which all but the weights is in the result.

@@ -139,7 +139,8 @@ std::vector<openai::listed_model> service::present() const {
   std::vector<openai::listed_model> there;
   for (const auto& o : all())
     if (const auto longest = o->by->state().longest; longest > 0)
-      there.push_back({o->model.name, std::min(o->model.model.positions, longest)});
+      there.push_back(
+          {o->model.name, std::min(o->model.model.positions, longest), o->model.parent});
   return there;
 }
 

@@ -11,6 +11,7 @@
 #include "gpu/model/safetensors.hpp"
 #include "text/chat/chat_template.hpp"
 #include "text/tokens/open_tokenizer.hpp"
+#include "web/openai/served_adapters.hpp"
 
 namespace troupe::cli {
 
@@ -63,6 +64,8 @@ class infer_verb final : public verb {
     app.add_option("--threads", threads_,
                    "With --alone: threads that compute; the result is the same for all")
         ->capture_default_str();
+    app.add_option("--adapter", adapter_,
+                   "With --alone: folder of a LoRA adapter of the model, as PEFT writes it");
     app.add_option("--dump-logits", logits_file_,
                    "Write the logits of all positions to a safetensors file");
     app.add_option("--random-weights", random_,
@@ -78,6 +81,11 @@ class infer_verb final : public verb {
     if (auto ok = gpu::check_threads("--threads", threads_); !ok) return out.bad(ok.error());
     const auto model = gpu::read_inference_model(model_);
     if (!model) return out.bad(model.error());
+    if (!adapter_.empty()) {
+      auto adapter = web::open_adapter(adapter_, *model, model_);
+      if (!adapter) return out.bad(adapter.error());
+      by_ = std::move(*adapter);
+    }
     auto words = gpu::open_tokenizer(model_, model->vocabulary);
     if (!words) return out.bad(words.error());
     auto asked = generation_of(*model, words->get());
@@ -116,6 +124,8 @@ class infer_verb final : public verb {
     // The API has neither.
     if (!logits_file_.empty() || random_ || threads_ != 1)
       return out.bad("--dump-logits, --random-weights and --threads need --alone");
+    if (!adapter_.empty())
+      return out.bad("--adapter needs --alone; a server offers adapters by names: --model NAME");
     if (auto ok = check_prompt(); !ok) return out.bad(ok.error());
     if (url_.empty()) {
       auto found = url_of_front(state_);
@@ -163,6 +173,7 @@ class infer_verb final : public verb {
     g.what.last_tokens = m.last_tokens;
     g.chunk = chunk_;
     g.keep_logits = !logits_file_.empty();
+    g.adapter = by_;
     // Chunks begin at a page, so that each is computed as it would be in one go: results are equal
     // bit by bit.
     if (chunk_ % gpu::tile_positions != 0)
@@ -221,6 +232,7 @@ class infer_verb final : public verb {
              {"decoder", "alone"},
              {"attempts", 1}}}};
     if (chat_) d["chat_format"] = chats_.name();
+    if (by_) d["adapter"] = {{"folder", adapter_}, {"rank", by_->rank}, {"sha256", by_->sha256}};
     out.document(d);
     if (has_text)
       out.text("\n");
@@ -241,11 +253,13 @@ class infer_verb final : public verb {
              d["ttft_ms"].get<double>());
   }
 
-  std::string prompt_, model_, logits_file_, url_, key_, state_ = default_state_directory();
+  std::string prompt_, model_, adapter_, logits_file_, url_, key_,
+      state_ = default_state_directory();
   CLI::Option *max_tokens_ = nullptr, *temperature_ = nullptr, *top_p_ = nullptr, *top_k_ = nullptr,
               *seed_ = nullptr;
   bool alone_ = false, chat_ = false;
   gpu::chat_template chats_;
+  gpu::adapter_ref by_;
   std::vector<std::uint32_t> tokens_;
   completion_request what_{1, 16, {}, {}, 0, false, 0, 0};
   std::vector<std::string> stops_;

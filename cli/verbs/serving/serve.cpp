@@ -14,9 +14,11 @@
 #include "gpu/device/processors.hpp"
 #include "gpu/inference/host_memory.hpp"
 #include "gpu/inference/weights.hpp"
+#include "runtime/host/log.hpp"
 #include "runtime/host/pause.hpp"
 #include "runtime/host/real_clock.hpp"
 #include "web/openai/batch_loop.hpp"
+#include "web/openai/served_adapters.hpp"
 #include "web/openai/service.hpp"
 
 namespace troupe::cli {
@@ -82,6 +84,13 @@ class serve_verb final : public verb {
                    "process may use processors)");
     app.add_option("--random-weights", random_,
                    "Use random weights of this seed; the folder needs no *.safetensors");
+    app.add_option(
+           "--adapter", adapters_,
+           "NAME=FOLDER: a LoRA adapter of the model, as PEFT writes it, which requests ask "
+           "for by its name; may be repeated")
+        ->allow_extra_args(false);
+    app.add_option("--adapters", adapters_folder_,
+                   "Folder whose folders are adapters, each by its name; SIGHUP reads it again");
     front_options(app);
   }
 
@@ -102,8 +111,12 @@ class serve_verb final : public verb {
     const auto& model = served->model;
     const auto memory = gpu::host_memory_bytes();
     const auto team = static_cast<std::uint32_t>(threads);
-    auto spec = gpu::whole_model(model, pages_of(model, team, memory));
-    if (auto ok = gpu::check_cache(model, spec.pages, team, memory, "--kv-pages"); !ok)
+    auto adapters = read_adapters(model, names);
+    if (!adapters) return out.bad(adapters.error());
+    auto spec = gpu::whole_model(model, pages_of(model, team, memory, adapters->bytes()));
+    if (auto ok =
+            gpu::check_cache(model, spec.pages, team, memory, "--kv-pages", adapters->bytes());
+        !ok)
       return out.bad(ok.error());
     spec.weights = model_;
     spec.seed = random_;
@@ -122,6 +135,7 @@ class serve_verb final : public verb {
       alias.name = name;
       service.offer(std::move(alias), by);
     }
+    adapters->offer(service, *served, by);
     const auto server = web::http_server::start(
         host_, static_cast<std::uint16_t>(port_), http_limits_of(max_body_mb_),
         [&](const web::http_request& r, std::shared_ptr<web::http_reply> reply) {
@@ -136,10 +150,10 @@ class serve_verb final : public verb {
                served->no_words);
     // Keys can be withdrawn without ending the streams of others.
     key_file reloaded{keys_, service};
-    show(out, (*server)->port(), *served, names, spec);
+    show(out, (*server)->port(), *served, names, spec, *adapters);
     while (!stop.arrived()) {
       runtime::pause(0.05);
-      reloaded.look();
+      if (reloaded.look()) read_again(*adapters, service, *served, by, rest_of(spec, memory));
     }
     end_in_order(out, service, **server, grace_s_);
     return exit_done;
@@ -165,6 +179,8 @@ class serve_verb final : public verb {
 
   int run_as_front(output& out) {
     if (!model_.empty()) return out.bad("with --cluster, models are jobs: give no MODEL");
+    if (!adapters_.empty() || !adapters_folder_.empty())
+      return out.bad("--adapter and --adapters need a MODEL: a cluster serves no adapters yet");
     if (names_.size() != 1 || front_.host.state.empty())
       return out.bad("--cluster needs one --name, the front's, and --state");
     front_.name = names_.front();
@@ -184,8 +200,41 @@ class serve_verb final : public verb {
     return run_front(out, std::move(front_));
   }
 
-  std::uint32_t pages_of(const gpu::inference_model& m, std::uint32_t threads,
-                         std::uint64_t memory) const {
+  expected<web::served_adapters> read_adapters(const gpu::inference_model& m,
+                                               const std::vector<std::string>& names) const {
+    std::vector<web::served_adapters::source> listed;
+    for (const auto& a : adapters_) {
+      const auto sign = a.find('=');
+      if (sign == std::string::npos || sign == 0)
+        return refuse(reason::kind::invalid,
+                      fmt::format("--adapter: found {}, expected NAME=FOLDER", a));
+      listed.push_back({a.substr(0, sign), a.substr(sign + 1)});
+    }
+    return web::served_adapters::read(model_, m, std::move(listed), adapters_folder_, names);
+  }
+
+  /// Bytes that adapters can have beside the weights and the cache.
+  static std::uint64_t rest_of(const gpu::inference_spec& s, std::uint64_t memory) {
+    const auto taken = gpu::weight_bytes(s.model) + gpu::cache_bytes(s.model, s.pages) +
+                       gpu::attention_bytes(s.model, s.pages, s.threads);
+    return memory > taken ? memory - taken : 0;
+  }
+
+  // A folder that is half written must not end answers.
+  void read_again(web::served_adapters& adapters, web::service& service,
+                  const web::served_model& served, const std::shared_ptr<web::generator>& by,
+                  std::uint64_t max_bytes) const {
+    if (adapters_folder_.empty()) return;
+    if (auto ok = adapters.read_again(service, served, by, max_bytes); !ok)
+      runtime::log(runtime::log_level::error, "serve", "the adapters stay as they were",
+                   {{"why", ok.error().text}});
+    else
+      runtime::log(runtime::log_level::info, "serve", "read the adapters again",
+                   {{"folder", adapters_folder_}});
+  }
+
+  std::uint32_t pages_of(const gpu::inference_model& m, std::uint32_t threads, std::uint64_t memory,
+                         std::uint64_t adapter_bytes) const {
     if (pages_) return *pages_;
     constexpr std::uint64_t max_bytes = 2'000'000'000;
     const std::uint64_t context = gpu::pages_for(m.positions);
@@ -194,7 +243,7 @@ class serve_verb final : public verb {
     const auto affordable = max_bytes / gpu::cache_bytes(m, 1);
     const auto wanted = std::max(context, std::min(affordable, context * limits_.running));
     return static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(wanted, gpu::affordable_pages(m, threads, memory)));
+        std::min<std::uint64_t>(wanted, gpu::affordable_pages(m, threads, memory, adapter_bytes)));
   }
 
   static web::http_limits http_limits_of(std::uint64_t max_body_mb) {
@@ -212,7 +261,8 @@ class serve_verb final : public verb {
   }
 
   void show(output& out, std::uint16_t port, const web::served_model& served,
-            const std::vector<std::string>& names, const gpu::inference_spec& spec) const {
+            const std::vector<std::string>& names, const gpu::inference_spec& spec,
+            const web::served_adapters& adapters) const {
     const auto pages = spec.pages;
     const auto url = url_of(host_, port);
     const auto& m = served.model;
@@ -229,6 +279,7 @@ class serve_verb final : public verb {
     out.document({{"url", url},
                   {"metrics", url + "/metrics"},
                   {"models", names},
+                  {"adapters", document_of(adapters)},
                   {"chat_format", has_chats ? json(served.chats.name()) : json()},
                   {"chat_problem", problem.empty() ? json() : json(problem)},
                   {"context", m.positions},
@@ -237,14 +288,27 @@ class serve_verb final : public verb {
                   {"threads", spec.threads},
                   {"pid", ::getpid()}});
     out.line("{} at {}/v1; Ctrl-C ends it", served.name, url);
+    for (const auto& a : adapters.all())
+      out.line("adapter {}: {}, rank {}, {} matrices", a.name, a.adapter->folder.string(),
+               a.adapter->rank, grouped(a.adapter->tensors));
     out.line("context {} tokens; memory: weights {}, cache {} ({} pages of {} positions); {}",
              grouped(m.positions), size_text(weights), size_text(cache), grouped(pages),
              gpu::tile_positions, counted(spec.threads, "thread"));
     (void)flush_output();
   }
 
-  std::string model_, host_ = "127.0.0.1", keys_;
-  std::vector<std::string> names_;
+  static json document_of(const web::served_adapters& adapters) {
+    auto all = json::array();
+    for (const auto& a : adapters.all())
+      all.push_back({{"name", a.name},
+                     {"folder", a.adapter->folder.string()},
+                     {"rank", a.adapter->rank},
+                     {"sha256", a.adapter->sha256}});
+    return all;
+  }
+
+  std::string model_, host_ = "127.0.0.1", keys_, adapters_folder_;
+  std::vector<std::string> names_, adapters_;
   double grace_s_ = 30;
   std::uint64_t max_body_mb_ = 16;
   int port_ = 8000;

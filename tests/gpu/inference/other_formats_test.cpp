@@ -101,9 +101,9 @@ TEST_CASE("adapters are refused with their base model, also beside a model") {
   for (const auto& files : {std::map<std::string, std::string>{{"adapter_config.json", adapter}},
                             {{"adapter_config.json", adapter}, {"config.json", config()}}})
     CHECK_THAT(refused(folder_of(files)),
-               Contains("it is an adapter (LoRA) of 'org/base', which is not computed; merge it"));
+               Contains("it is an adapter (LoRA) of 'org/base', and no model; give the folder"));
   CHECK_THAT(refused(folder_of({{"adapter_config.json", "no JSON"}})),
-             Contains("it is an adapter (LoRA), which"));
+             Contains("it is an adapter (LoRA), and no model"));
 }
 
 TEST_CASE("a name of the Hub, a URL and a missing path each have their own sentence") {

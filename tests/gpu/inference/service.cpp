@@ -102,7 +102,7 @@ std::vector<float> service::prefill(const std::vector<std::uint32_t>& prompt, se
     hidden =
         payload_of(std::vector<std::uint32_t>{prompt.begin() + first, prompt.begin() + first + n});
     for (auto* d : stages) {
-      const auto work = loaded(d->prefill(s, first, hidden));
+      const auto work = loaded(d->prefill(s, first, hidden, way.adapter));
       hidden = finish(*d, *work, way.suspended);
     }
   }
@@ -126,8 +126,10 @@ served service::serve(const std::vector<std::uint32_t>& prompt, std::uint32_t ne
     const auto other = random_prompt(1 + 29 * c % 130, vocabulary, 1000 + c);
     const auto length = static_cast<std::uint32_t>(other.size());
     CHECK(decoder.reserve(100 + c, length + new_tokens));
-    gpu::finish(*loaded(decoder.prefill(100 + c, 0, payload_of(other))));
-    rows.push_back({100 + c, length, c % vocabulary});
+    const auto& all = way.company_adapters;
+    const auto by = all.empty() ? adapter_ref{} : all[c % all.size()];
+    gpu::finish(*loaded(decoder.prefill(100 + c, 0, payload_of(other), by)));
+    rows.push_back({100 + c, length, c % vocabulary, by});
   }
   CHECK(decoder.reserve(ours, positions + new_tokens));
   served out;
@@ -138,7 +140,7 @@ served service::serve(const std::vector<std::uint32_t>& prompt, std::uint32_t ne
     out.logits.insert(out.logits.end(), logits.begin(), logits.end());
     auto batch = rows;
     const auto mine = i % (way.company + 1);  // at every place of the batch in turn
-    batch.insert(batch.begin() + mine, decode_row{ours, positions + i, token});
+    batch.insert(batch.begin() + mine, decode_row{ours, positions + i, token, way.adapter});
     const auto work = loaded(decoder.decode(batch, {}));
     const auto hidden = finish(decoder, *work, way.suspended);
     const auto head = loaded(decoder.head(hidden));

@@ -14,9 +14,11 @@ namespace troupe::test {
 /// How a prompt is served; the result must not depend on any of it.
 struct serving_way {
   std::uint32_t chunk = 64;
-  std::uint32_t parts = 1;    // devices that share the layers of the prefill
-  std::uint32_t company = 0;  // other sequences in each decode
-  bool suspended = false;     // other work runs between any two steps
+  std::uint32_t parts = 1;                           // devices that share the layers of the prefill
+  std::uint32_t company = 0;                         // other sequences in each decode
+  bool suspended = false;                            // other work runs between any two steps
+  gpu::adapter_ref adapter{};                        // of the prompt
+  std::vector<gpu::adapter_ref> company_adapters{};  // of the others, in turn; none: the base
 };
 
 /// The tokens, and the logits that each was chosen by.

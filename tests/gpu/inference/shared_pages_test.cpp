@@ -143,8 +143,9 @@ class poor_device final : public inference_device {
   }
   void drop(page_name name) override { device_->drop(name); }
   expected<std::unique_ptr<inference_work>> prefill(sequence_id s, std::uint32_t first,
-                                                    const payload& in) override {
-    return device_->prefill(s, first, in);
+                                                    const payload& in,
+                                                    const adapter_ref& a) override {
+    return device_->prefill(s, first, in, a);
   }
   expected<std::unique_ptr<inference_work>> decode(const std::vector<decode_row>& rows,
                                                    const payload& in) override {

@@ -123,7 +123,8 @@ class device_by_hand final : public gpu::inference_device {
   expected<void> share(gpu::sequence_id, std::span<const gpu::page_name>) override { return {}; }
   void drop(gpu::page_name) override {}
   expected<std::unique_ptr<gpu::inference_work>> prefill(gpu::sequence_id, std::uint32_t,
-                                                         const payload&) override {
+                                                         const payload&,
+                                                         const gpu::adapter_ref&) override {
     return std::make_unique<work>(*this);
   }
   expected<std::unique_ptr<gpu::inference_work>> decode(const std::vector<gpu::decode_row>&,

@@ -1,10 +1,10 @@
-#include "gpu/inference/rotary.hpp"
+#include "gpu/cpu/rotary.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
-namespace troupe::gpu {
+namespace troupe::gpu::cpu {
 
 namespace {
 
@@ -78,4 +78,4 @@ void rotary::reach(std::uint32_t positions) {
     }
 }
 
-}  // namespace troupe::gpu
+}  // namespace troupe::gpu::cpu

@@ -5,7 +5,7 @@
 
 #include "gpu/inference/inference_model.hpp"
 
-namespace troupe::gpu {
+namespace troupe::gpu::cpu {
 
 /// The angles of rotary position embeddings, as Hugging Face computes them: frequencies and angles
 /// in 32-bit floats. Kept for all positions up to the last one asked for.
@@ -26,4 +26,4 @@ class rotary {
   double scale_ = 1;  // of cosines and sines
 };
 
-}  // namespace troupe::gpu
+}  // namespace troupe::gpu::cpu
