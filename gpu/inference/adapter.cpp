@@ -120,7 +120,8 @@ expected<void> adapter_config::check_keys() const {
     if (read.contains(key) || harmless.contains(key)) continue;
     const bool asks_nothing = value.is_null() || value == false || value == "" ||
                               (value.is_structured() && value.empty());
-    if (!asks_nothing) return fail(key, &value, "null, false or nothing in it: it is not computed");
+    if (!asks_nothing)
+      return fail(key, &value, "null, false or empty: the option is not supported");
   }
   const auto* type = find("peft_type");
   if (!type || *type != "LORA") return fail("peft_type", type, "\"LORA\"");
@@ -152,7 +153,7 @@ expected<void> adapter_config::read_scale() {
   return {};
 }
 
-// A name of the list is that of a module, or its end behind a point, as in PEFT. One that no module
+// A name of the list is that of a module, or its suffix after a dot, as in PEFT. One that no module
 // has is refused: what it asks for would be missing from the answers. "all-linear" is all modules
 // but the head, and of a pattern the tensors say what it has matched.
 expected<void> adapter_config::read_targets(std::vector<adapter_target> known) {
@@ -227,10 +228,11 @@ class adapter_tensors {
   expected<void> check_all_read() const {
     for (const auto& t : file_.all())
       if (!read_.contains(t.name))
-        return refuse_file(file_.file(),
-                           "has a tensor '{}', which an adapter of this model with this "
-                           "adapter_config.json does not have",
-                           shown(t.name));
+        return refuse_file(
+            file_.file(),
+            "unexpected tensor '{}': neither target_modules of adapter_config.json nor the "
+            "model has its module",
+            shown(t.name));
     return {};
   }
 
@@ -286,14 +288,14 @@ expected<void> check_adapter_base(const safetensors& file, adapter& a,
 /// PEFT's two files must be there; other forms are said to be that.
 expected<void> check_adapter_folder(const fs::path& folder) {
   constexpr std::string_view wanted =
-      "expected a folder of PEFT, with adapter_config.json and adapter_model.safetensors";
+      "expected a PEFT adapter folder with adapter_config.json and adapter_model.safetensors";
   std::error_code error;
-  if (!fs::is_directory(folder, error)) return refuse_file(folder, "is no folder; {}", wanted);
+  if (!fs::is_directory(folder, error)) return refuse_file(folder, "is not a folder; {}", wanted);
   for (const char* name : {"adapter_config.json", "adapter_model.safetensors"}) {
     if (fs::exists(folder / name, error)) continue;
     const bool pickle = fs::exists(folder / "adapter_model.bin", error);
     return refuse_file(folder, "has no {}{}; {}", name,
-                       pickle ? ", but adapter_model.bin, PyTorch's pickle, which is not read" : "",
+                       pickle ? " (adapter_model.bin, a PyTorch pickle, is not supported)" : "",
                        wanted);
   }
   return {};

@@ -38,6 +38,8 @@ bool names_rows_once(const std::vector<linear_program::entry>& entries) {
 
 expected<void> check_column(const std::vector<linear_program::entry>& entries, double cost,
                             double upper) {
+  // CLP would add the values up in a whole program, and throw at a later column.
+  TROUPE_INVARIANT(names_rows_once(entries), "a column names each of its rows once");
   if (auto ok = check_number(cost, "cost"); !ok) return ok;
   for (const auto& e : entries)
     if (auto ok = check_number(e.value, "coefficient"); !ok) return ok;
@@ -121,8 +123,6 @@ expected<linear_solver> linear_solver::of(const linear_program& p, bool integral
 expected<void> linear_solver::add_column(const std::vector<linear_program::entry>& entries,
                                          double cost, double upper) {
   if (auto ok = check_column(entries, cost, upper); !ok) return ok;
-  // A whole program adds the values up, a later column throws.
-  TROUPE_INVARIANT(names_rows_once(entries), "a column names each of its rows once");
   CoinPackedVector column;
   for (const auto& e : entries) column.insert(static_cast<int>(e.row), e.value);
   coin_->solver.addCol(column, 0, coin_->bound(upper), cost);

@@ -45,37 +45,25 @@ std::int32_t pool_capacity::blocks_of(std::uint32_t gpus, std::size_t k) const {
 // A larger count takes at least as many blocks of every size, so that one number says for all
 // counts whether they fit: the smallest one up to which each size has blocks enough.
 std::uint32_t pool_capacity::largest_without(std::uint32_t gpus) const {
+  const auto node = size_.back();
   auto largest = std::numeric_limits<std::uint32_t>::max();
-  for (std::size_t k = 0; k < size_.size(); ++k)
-    largest = std::min(largest, largest_with(left_[k] + blocks_of(gpus, k), k));
+  for (std::size_t k = 0; k < size_.size(); ++k) {
+    const auto left = static_cast<std::uint32_t>(std::max(0, left_[k] + blocks_of(gpus, k)));
+    largest = std::min(largest, left < of_node_[k] ? (left + 1) * size_[k] - 1
+                                                   : (left / of_node_[k] + 1) * node - 1);
+  }
   return largest;
-}
-
-std::uint32_t pool_capacity::largest_with(std::int32_t blocks, std::size_t k) const {
-  const auto left = static_cast<std::uint32_t>(std::max(0, blocks));
-  return left < of_node_[k] ? (left + 1) * size_[k] - 1
-                            : (left / of_node_[k] + 1) * size_.back() - 1;
 }
 
 bool pool_capacity::is_valid() const {
   return std::ranges::all_of(left_, [](auto blocks) { return blocks >= 0; });
 }
 
-// Sizes above the count keep their blocks, and with them what they allow.
-void pool_capacity::take(std::uint32_t gpus) {
+void pool_capacity::add(std::uint32_t gpus, int sign) {
   for (std::size_t k = 0; k < size_.size() && size_[k] <= gpus; ++k) {
-    const auto blocks = blocks_of(gpus, k);
+    const auto blocks = sign * blocks_of(gpus, k);
     left_[k] -= blocks;
     taken_[k] += blocks;
-    largest_ = std::min(largest_, largest_with(left_[k], k));
-  }
-}
-
-void pool_capacity::give_back(std::uint32_t gpus) {
-  for (std::size_t k = 0; k < size_.size() && size_[k] <= gpus; ++k) {
-    const auto blocks = blocks_of(gpus, k);
-    left_[k] += blocks;
-    taken_[k] -= blocks;
     TROUPE_INVARIANT(taken_[k] >= 0, "a pool gets back what was taken of it");
   }
   largest_ = largest_without(0);

@@ -21,8 +21,8 @@ class pool_capacity {
   std::uint32_t largest() const { return largest_; }
   /// The same if these GPUs had not been taken.
   std::uint32_t largest_without(std::uint32_t gpus) const;
-  void take(std::uint32_t gpus);
-  void give_back(std::uint32_t gpus);
+  void take(std::uint32_t gpus) { add(gpus, 1); }
+  void give_back(std::uint32_t gpus) { add(gpus, -1); }
   std::uint32_t free() const { return static_cast<std::uint32_t>(left_.front()); }
   /// No more is taken than there is.
   bool is_valid() const;
@@ -30,9 +30,8 @@ class pool_capacity {
   void update(const gpu_pool& p, const free_gpus& free);
 
  private:
+  void add(std::uint32_t gpus, int sign);
   std::int32_t blocks_of(std::uint32_t gpus, std::size_t k) const;
-  /// The largest count for which `blocks` of the class's size are enough.
-  std::uint32_t largest_with(std::int32_t blocks, std::size_t k) const;
 
   // A class k a size: 1, 2, 4, ... GPUs within a node, and a whole node. left_: how many blocks of
   // that size are left for counts that are at least as large.

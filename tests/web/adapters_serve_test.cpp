@@ -118,7 +118,7 @@ TEST_CASE("requests choose an adapter by its name, and get what infer computes w
   CHECK(s.is_idle());
 }
 
-TEST_CASE("models are listed with parent and root, and an unknown one is 404") {
+TEST_CASE("/v1/models lists parent and root, and an unknown model is 404") {
   server s{{"--adapter", "one=" + random_folder("first", 1).string()}};
   const auto base = s.ask(get("/v1/models/scribe")).document(),
              one = s.ask(get("/v1/models/one")).document();
@@ -170,7 +170,7 @@ TEST_CASE("after SIGHUP the adapters are those of the folder, and streams keep t
   fs::remove_all(all / "changing");
   hang_up(s);
   REQUIRE(runtime::wait_until(
-      [&] { return s.output().find("the adapters stay as they were") != std::string::npos; },
+      [&] { return s.output().find("keeps the adapters that are served") != std::string::npos; },
       soon_s, 0.02));
   CHECK(models_of(s) == std::set<std::string>{"scribe", "changing", "coming"});
   check_same(choice_of(s.ask(post(completions, body_of("changing", 5).dump()))), fresh);

@@ -44,9 +44,11 @@ std::uint64_t bytes_of(const std::vector<served_adapters::entry>& all) {
 
 expected<gpu::adapter_ref> open_adapter(const fs::path& folder, const gpu::inference_model& m,
                                         const fs::path& base) {
+  // The hash first: files that change in between have another one when they are read again. If
+  // there are none to hash, reading says what is missing.
+  auto hash = sha256_of_adapter(folder);
   auto read = gpu::read_adapter(folder, m, [&] { return sha256_of_weights(base); });
   if (!read) return refuse(read.error());
-  auto hash = sha256_of_adapter(folder);
   if (!hash) return refuse(hash.error());
   read->sha256 = std::move(*hash);
   return std::make_shared<const gpu::adapter>(std::move(*read));
@@ -125,7 +127,7 @@ expected<void> served_adapters::read_again(service& s, const served_model& base,
   if (!fresh) return refuse(fresh.error());
   if (const auto need = bytes_of(*fresh); need > max_bytes)
     return refuse(reason::kind::insufficient,
-                  "--adapters {}: the adapters need {} bytes of memory, and {} are there",
+                  "--adapters {}: the adapters need {} bytes of memory, expected at most {}",
                   folder_.string(), need, max_bytes);
   for (const auto& e : all_)
     if (std::ranges::count(*fresh, e.name, &entry::name) == 0) s.withdraw(e.name);

@@ -31,9 +31,9 @@ class served_adapters {
     gpu::adapter_ref adapter;
   };
 
-  /// listed: read once. folder: each folder in it is an adapter by its name, but those that begin
-  /// with a point; empty: none. taken: names of models. Fails as open_adapter(), and for a name
-  /// that is empty or there twice.
+  /// listed: read once. folder: each folder in it is an adapter by its name, but those whose
+  /// names begin with a dot; empty: none. taken: names of models. Fails as open_adapter(), and for
+  /// a name that is empty or there twice.
   static expected<served_adapters> read(const std::filesystem::path& base,
                                         const gpu::inference_model& m, std::vector<source> listed,
                                         std::filesystem::path folder,

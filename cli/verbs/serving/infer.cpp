@@ -65,7 +65,7 @@ class infer_verb final : public verb {
                    "With --alone: threads that compute; the result is the same for all")
         ->capture_default_str();
     app.add_option("--adapter", adapter_,
-                   "With --alone: folder of a LoRA adapter of the model, as PEFT writes it");
+                   "With --alone: folder of a LoRA adapter of the model, in PEFT's format");
     app.add_option("--dump-logits", logits_file_,
                    "Write the logits of all positions to a safetensors file");
     app.add_option("--random-weights", random_,
@@ -125,7 +125,8 @@ class infer_verb final : public verb {
     if (!logits_file_.empty() || random_ || threads_ != 1)
       return out.bad("--dump-logits, --random-weights and --threads need --alone");
     if (!adapter_.empty())
-      return out.bad("--adapter needs --alone; a server offers adapters by names: --model NAME");
+      return out.bad(
+          "--adapter needs --alone; an adapter that a server offers is chosen by --model NAME");
     if (auto ok = check_prompt(); !ok) return out.bad(ok.error());
     if (url_.empty()) {
       auto found = url_of_front(state_);

@@ -86,11 +86,12 @@ class serve_verb final : public verb {
                    "Use random weights of this seed; the folder needs no *.safetensors");
     app.add_option(
            "--adapter", adapters_,
-           "NAME=FOLDER: a LoRA adapter of the model, as PEFT writes it, which requests ask "
-           "for by its name; may be repeated")
+           "NAME=FOLDER: a LoRA adapter of the model in PEFT's format, served under NAME; may be "
+           "repeated")
         ->allow_extra_args(false);
-    app.add_option("--adapters", adapters_folder_,
-                   "Folder whose folders are adapters, each by its name; SIGHUP reads it again");
+    app.add_option(
+        "--adapters", adapters_folder_,
+        "Folder of adapter folders, each served under its folder's name; reloaded on SIGHUP");
     front_options(app);
   }
 
@@ -180,7 +181,8 @@ class serve_verb final : public verb {
   int run_as_front(output& out) {
     if (!model_.empty()) return out.bad("with --cluster, models are jobs: give no MODEL");
     if (!adapters_.empty() || !adapters_folder_.empty())
-      return out.bad("--adapter and --adapters need a MODEL: a cluster serves no adapters yet");
+      return out.bad(
+          "--adapter and --adapters need a MODEL: they are not supported with --cluster yet");
     if (names_.size() != 1 || front_.host.state.empty())
       return out.bad("--cluster needs one --name, the front's, and --state");
     front_.name = names_.front();
@@ -226,10 +228,11 @@ class serve_verb final : public verb {
                   std::uint64_t max_bytes) const {
     if (adapters_folder_.empty()) return;
     if (auto ok = adapters.read_again(service, served, by, max_bytes); !ok)
-      runtime::log(runtime::log_level::error, "serve", "the adapters stay as they were",
+      runtime::log(runtime::log_level::error, "serve",
+                   "keeps the adapters that are served: reloading failed",
                    {{"why", ok.error().text}});
     else
-      runtime::log(runtime::log_level::info, "serve", "read the adapters again",
+      runtime::log(runtime::log_level::info, "serve", "reloaded the adapters",
                    {{"folder", adapters_folder_}});
   }
 

@@ -50,7 +50,7 @@ const std::string first_a = "base_model.model.model.layers.0.self_attn.q_proj.lo
 
 }  // namespace
 
-TEST_CASE("an adapter's folder that asks for what is not computed is refused by file and key") {
+TEST_CASE("an adapter with unsupported options is refused by file and key") {
   const json four{{"q_proj", 4}}, names = json::array({"lm_head"});
   const std::pair<const char*, json> keys[] = {
       {"use_dora", true},
@@ -103,11 +103,11 @@ TEST_CASE("an adapter's tensors that are missing, left over or wrong are refused
       changed([](adapter_files& f) {
         f.tensors["base_model.model.lm_head.lora_A.weight"] = {{4, 64}, std::vector<float>(256)};
       }),
-      Contains("has a tensor 'base_model.model.lm_head.lora_A.weight'"));
+      Contains("unexpected tensor 'base_model.model.lm_head.lora_A.weight'"));
   // It is in the model, and target_modules does not have it.
   CHECK_THAT(
       changed([](adapter_files& f) { f.config["target_modules"] = json::array({"q_proj"}); }),
-      Contains("has a tensor"));
+      Contains("unexpected tensor"));
   CHECK_THAT(changed([](adapter_files& f) { f.config["r"] = 8; }),
              Contains("'" + first_a + "': found shape [4, 64], expected [8, 64]"));
   CHECK_THAT(changed([](adapter_files& f) {
@@ -125,7 +125,7 @@ TEST_CASE("an adapter's tensors that are missing, left over or wrong are refused
   // An adapter of another family, whose modules a pattern would match.
   auto gpt2 = random_adapter(base_model("gpt2"), 4, 1);
   gpt2.config["target_modules"] = ".*";
-  CHECK_THAT(why_not(adapter_folder("bad-adapter", gpt2)), Contains("has a tensor"));
+  CHECK_THAT(why_not(adapter_folder("bad-adapter", gpt2)), Contains("unexpected tensor"));
   CHECK_THAT(changed([](adapter_files& f) {
                f.tensors.clear();
                f.config["target_modules"] = ".*_proj";
@@ -133,7 +133,7 @@ TEST_CASE("an adapter's tensors that are missing, left over or wrong are refused
              Contains("has no tensors"));
 }
 
-TEST_CASE("a folder that is no adapter's, or of another base, is refused") {
+TEST_CASE("a folder without an adapter, or with one of another base, is refused") {
   auto files = random_adapter(base_model(), 4, 1);
   files.metadata["base_sha256"] = "4567";
   const auto folder = adapter_folder("bad-adapter", files);
@@ -141,19 +141,20 @@ TEST_CASE("a folder that is no adapter's, or of another base, is refused") {
                                        "llama has"));
   CHECK(why_not(folder, base_model(), "4567").empty());
   std::filesystem::remove(folder / "adapter_model.safetensors");
-  CHECK_THAT(why_not(folder), Contains("has no adapter_model.safetensors; expected a folder"));
+  CHECK_THAT(why_not(folder),
+             Contains("has no adapter_model.safetensors; expected a PEFT adapter folder"));
   std::ofstream{folder / "adapter_model.bin"} << "x";
-  CHECK_THAT(why_not(folder), Contains("but adapter_model.bin, PyTorch's pickle"));
+  CHECK_THAT(why_not(folder), Contains("adapter_model.bin, a PyTorch pickle, is not supported"));
   std::ofstream{folder / "adapter_model.safetensors"} << "short";
   CHECK_THAT(why_not(folder), Contains("adapter_model.safetensors"));
   std::ofstream{folder / "adapter_config.json"} << "[]";
   CHECK_THAT(why_not(folder), Contains("adapter_config.json"));
   std::filesystem::remove(folder / "adapter_config.json");
   CHECK_THAT(why_not(folder), Contains("has no adapter_config.json"));
-  CHECK_THAT(why_not(folder / "nowhere"), Contains("is no folder"));
+  CHECK_THAT(why_not(folder / "nowhere"), Contains("is not a folder"));
 }
 
-TEST_CASE("modules of an adapter are listed by their ends, all, or those of the tensors") {
+TEST_CASE("target_modules are name suffixes, all-linear, or a pattern that the tensors decide") {
   for (const auto* name : {"llama", "gpt2"}) {
     INFO(name);
     const auto& m = base_model(name);
