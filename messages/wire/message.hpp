@@ -16,7 +16,7 @@
 namespace troupe {
 
 /// Increased when a header or a body changes its meaning; peers of other versions are rejected.
-inline constexpr std::uint8_t protocol_version = 4;
+inline constexpr std::uint8_t protocol_version = 5;
 
 /// A message and its type number on the wire.
 template <class T, std::uint16_t Number>

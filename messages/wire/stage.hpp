@@ -47,14 +47,17 @@ struct tensor {
     sum,           // data parallel: the sender's chunk, summed over all pipelines
     tied_partial,  // the last stage's gradient of a tied embedding, to the first
     tied_sum,      // the sum of both, back to the last
-    // For programs that clip by the norm of all gradients: the squared norm of the last layers up
-    // to the sender's, to the stage before, and of all layers, to the next stage.
-    norm_partial,
-    norm_sum,
-    // Data parallel, over datacenters: a chunk of the gradients, summed over all pipelines up to
-    // the sender's datacenter, to the next one, and over all pipelines, to the one before.
-    running,
-    running_sum
+    ready,    // the sender can update, and in pipeline 0 its peers and all stages behind can, too:
+              // to the same stage of pipeline 0, and from that to the one before. The body, of 8
+              // bytes: the squared norm of the layers from the last to the sender's; of
+              // programs that need none 0
+    commit,   // all stages can update, and do: from the first stage of pipeline 0 to the next
+              // one, and from each stage of that pipeline to its peers. The body: the squared
+              // norm of all layers
+    running,  // data parallel, over datacenters: a chunk of the gradients, summed over all
+              // pipelines up to the sender's datacenter, to the next one
+    running_sum  // the same on its way back, summed over all pipelines: to the one
+                 // before, and so on to the first
   };
   static constexpr std::size_t kinds = 10;
   kind what = kind::activation;
@@ -65,14 +68,17 @@ struct tensor {
   std::uint64_t bytes = 0;
   double sent_s = 0;  // on the trainer's clock
   wan_path path;
+  /// The sender's `stage_setup::incarnation`. A stage of another one takes it for nothing: what was
+  /// agreed on under another trainer does not count.
+  std::uint64_t term = 0;
   /// GPUs that send it together, where the cluster names what one GPU's flow gets; none: one.
   std::optional<std::uint32_t> flows{};
   /// Its stage has sent it before; none: no, or traffic has no price.
   std::optional<bool> resent{};
-  static constexpr std::size_t required = 9;
+  static constexpr std::size_t required = 10;
 
   TROUPE_FIELDS(tensor, what, from, to_pipeline, to_stage, iteration, microbatch, bytes, sent_s,
-                path, flows, resent);
+                path, term, flows, resent);
 };
 
 /// Sums of a chunk of gradients on their way between datacenters.

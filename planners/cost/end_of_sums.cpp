@@ -19,23 +19,16 @@ double waits_for_tied_s(const timed_plan& t, std::size_t first, double last_back
   const double arrives_s =
       last_backward_s + z.gradients + t.times.routes[last].tied_route.total_s();
   const double back_s = t.times.routes[first].tied_route.total_s();
-  if (!t.times.norm_ways.empty()) return std::max(0.0, arrives_s - begin_s);
+  if (t.times.commit.needed()) return std::max(0.0, arrives_s - begin_s);
   return std::max(0.0, arrives_s - begin_s) +
          std::max(0.0, back_s + z.update - z.gradients - (a.update - a.gradients));
 }
 
-/// From when all stages, by pipeline * stages + stage, have their own norms to when the first ones
-/// have all. The others get these with the next iteration's first activation, beside which they
-/// update.
-void exchange_norms(std::vector<double>& ready_s, const timed_plan& t) {
-  const auto stages = t.layout.stages;
-  for (const auto& g : parts_of_groups(t)) {
-    const auto ways = std::span{t.times.norm_ways}.subspan(g.hop, stages);
-    for (auto i = g.begin; i < g.end; i += stages) {
-      const auto p = ready_s.begin() + static_cast<std::ptrdiff_t>(i);
-      *p = norm_arrivals({p, p + stages}, ways).front();
-    }
-  }
+/// From when all stages, by pipeline * stages + stage, could update to when the first ones do. The
+/// others get the word with the next iteration's first activation, beside which they update.
+void agree(std::vector<double>& ready_s, const timed_plan& t) {
+  const auto at_s = t.times.commit.arrivals(ready_s);
+  for (std::size_t i = 0; i < ready_s.size(); i += t.layout.stages) ready_s[i] = at_s[i];
 }
 
 /// The same where sums run beside the last steps: a stage's sums as they are ready, without other
@@ -69,8 +62,8 @@ double summed_s(const timed_plan& t, std::size_t i, double begin_s, double last_
                 bool lower_bound, std::vector<double>& free_s) {
   const auto& routes = t.times.routes[i];
   const auto& k = t.times.stages[i];
-  // A norm does not wait for the last stage's tied sum.
-  const bool late = !t.times.norm_ways.empty() && i % t.layout.stages > 0;
+  // The commit does not wait for the last stage's tied sum.
+  const bool late = t.times.commit.needed() && i % t.layout.stages > 0;
   double tied_s = late ? 0 : k.exchange - peers_s(routes);
   double end_s = begin_s + peers_s(routes) + tied_s - routes.between_s;
   // The last stage's part may come while the first one's backwards still run.
@@ -116,7 +109,7 @@ double end_of_sums_s(const timed_plan& t, const job_spec& job,
       ready_s[i] += between_s + t.times.stages[i].norms;
     }
   }
-  if (!t.times.norm_ways.empty()) exchange_norms(ready_s, t);
+  if (t.times.commit.needed()) agree(ready_s, t);
   double end = 0;
   for (std::size_t i = 0; i < ready_s.size(); ++i)
     end = std::max(end, ready_s[i] + t.times.stages[i].update - t.times.stages[i].gradients);

@@ -199,7 +199,7 @@ class timer {
         const auto* routes = t.routes.empty() ? nullptr : &t.routes[t.stages.size()];
         // Devices that all-reduce directly copy no gradients to the host.
         const double gradients = routes && routes->sums && routes->sum_s == 0 ? k.gradients_s : 0;
-        // A single stage exchanges no norms.
+        // A single stage has all norms: they are a part of its update.
         const double norms = k.norms_s.value_or(0), alone = at().stages == 1 ? norms : 0;
         t.stages.push_back(
             {k.forward_s, k.recompute_s, k.backward_s, k.update_s + gradients + alone,
@@ -209,22 +209,32 @@ class timer {
       for (std::uint32_t s = 0; s < at().stages; ++s) t.wan.push_back(wan_s(g, s));
       t.wan_latency = std::max(t.wan_latency, out_.shapes[g].costs.wan_latency);
     }
-    t.norm_ways = norm_ways();
+    t.commit = ways_to_agree();
   }
-  /// By hop, for updates that need the norm of all gradients.
-  std::vector<double> norm_ways() const {
-    std::vector<double> ways;
-    if (!costs(0, 0).norms_s || at().stages == 1) return ways;
-    ways.assign(first_.size() * at().stages, 0);
-    for (std::uint32_t g = 0; g < first_.size(); ++g)
-      for (std::uint32_t s = 0; s + 1 < at().stages; ++s) {
-        const auto p = first_[g];
-        const auto& routes = out_.times.routes;
-        double way_s =
-            routes.empty() ? 0 : routes[std::size_t{p} * at().stages + s].forward.latency_s;
-        if (is_wan(p, s)) way_s = wan_link(p, s).latency_us * 1e-6 + costs(p, s).handling_s;
-        ways[g * at().stages + s] = way_s;
+  commit_ways ways_to_agree() const {
+    commit_ways ways;
+    const auto stages = at().stages;
+    if (!agrees_on_updates(job_) || std::size_t{stages} * at().pipelines == 1) return ways;
+    const auto& routes = out_.times.routes;
+    ways.stages.assign(stages, 0);
+    ways.peers.assign(std::size_t{stages} * at().pipelines, 0);
+    for (std::uint32_t s = 0; s < stages; ++s) {
+      if (s + 1 < stages)
+        ways.stages[s] = at().crosses(0, s, s + 1)
+                             ? wan_link(0, s).latency_us * 1e-6 + costs(0, s).handling_s
+                             : routes[s].forward.latency_s;
+      const auto here = at().datacenter_of(0, s);
+      for (std::uint32_t p = 1; p < at().pipelines; ++p) {
+        const auto there = at().datacenter_of(p, s);
+        const auto& near = routes[std::size_t{p} * stages + s].peers;
+        ways.peers[std::size_t{p} * stages + s] =
+            here != there
+                ? link_between(c_, here, there, job_.pipeline.connections).latency_us * 1e-6 +
+                      costs(p, s).handling_s
+            : near.empty() ? 0
+                           : near.front().route.latency_s;
       }
+    }
     return ways;
   }
   double wan_s(std::uint32_t group, std::uint32_t stage) const {

@@ -10,7 +10,7 @@ namespace troupe::planners {
 
 namespace {
 
-constexpr std::uint64_t norm_bytes = sizeof(double), chunk_value_bytes = sizeof(float);
+constexpr std::uint64_t agreement_bytes = sizeof(double), chunk_value_bytes = sizeof(float);
 
 void add(datacenter_traffic& to, std::uint32_t a, std::uint32_t b, std::uint64_t bytes) {
   if (a != b && bytes > 0) to[{a, b}] += bytes;
@@ -33,7 +33,29 @@ void add_sums(datacenter_traffic& to, const timed_plan& t, std::uint32_t stage) 
   }
 }
 
+/// Each peer of a stage of pipeline 0 is ready, and is told to update.
+void add_peers_agreements(datacenter_traffic& to, const pipeline_layout& at) {
+  for (std::uint32_t p = 1; p < at.pipelines; ++p)
+    for (std::uint32_t s = 0; s < at.stages; ++s) {
+      const auto a = at.datacenter_of(0, s), b = at.datacenter_of(p, s);
+      add(to, a, b, agreement_bytes);
+      add(to, b, a, agreement_bytes);
+    }
+}
+
 }  // namespace
+
+bool agrees_on_updates(const job_spec& job) {
+  const auto f = facts_of(job);
+  return f.has_stages && f.has_model;
+}
+
+void add_agreement(datacenter_traffic& to, std::span<const std::uint32_t> datacenters) {
+  for (std::size_t s = 0; s + 1 < datacenters.size(); ++s) {
+    add(to, datacenters[s], datacenters[s + 1], agreement_bytes);
+    add(to, datacenters[s + 1], datacenters[s], agreement_bytes);
+  }
+}
 
 void add_pipelines(datacenter_traffic& to, std::span<const std::uint32_t> datacenters,
                    const pipeline_tensors& of, std::uint64_t pipelines) {
@@ -44,7 +66,7 @@ void add_pipelines(datacenter_traffic& to, std::span<const std::uint32_t> datace
   const auto last = datacenters.size() - 1;
   for (std::size_t s = 0; s < last; ++s)
     both_ways(datacenters[s], datacenters[s + 1],
-              of.parts * of.microbatches * of.activation_bytes[s] + (of.norms ? norm_bytes : 0));
+              of.parts * of.microbatches * of.activation_bytes[s]);
   // A stage with several parts of the model has the next part after the last stage's.
   both_ways(datacenters[last], datacenters[0],
             of.tied_bytes + (of.parts - 1) * of.microbatches * of.activation_bytes[0]);
@@ -69,8 +91,10 @@ datacenter_traffic traffic_of(const job_spec& job, const timed_plan& timed) {
     add_pipelines(all, datacenters,
                   {timed.batches[at.group_of[p]].microbatches, bytes,
                    job.model.tied_head && at.stages > 1 ? costs[0].tied_bytes : 0,
-                   costs[0].norms_s.has_value(), std::max(1U, job.pipeline.virtual_stages)});
+                   std::max(1U, job.pipeline.virtual_stages)});
+    if (p == 0 && agrees_on_updates(job)) add_agreement(all, datacenters);
   }
+  if (agrees_on_updates(job)) add_peers_agreements(all, at);
   for (std::uint32_t s = 0; s < at.stages; ++s) add_sums(all, timed, s);
   return all;
 }

@@ -39,7 +39,6 @@ struct pipeline_tensors {
   std::uint64_t microbatches = 0;
   std::span<const std::uint64_t> activation_bytes;  // by stage, to the next one
   std::uint64_t tied_bytes = 0;                     // of an embedding that two stages have
-  bool norms = false;                               // updates need the norm of all gradients
   std::uint32_t parts = 1;                          // of the model in each stage
 };
 
@@ -47,8 +46,16 @@ struct pipeline_tensors {
 void add_pipelines(datacenter_traffic& to, std::span<const std::uint32_t> datacenters,
                    const pipeline_tensors& of, std::uint64_t pipelines = 1);
 
-/// A plan with stages sends activations and their gradients, tied embeddings and norms of each
-/// pipeline, and the running sums of peers in several datacenters. Empty for slot jobs.
+/// Do the job's stages agree on each update (planners/schedule/evaluate_schedule.hpp, commit_ways)?
+/// Those of the built-in trainer do, except in slots.
+bool agrees_on_updates(const job_spec& job);
+
+/// Adds with what the stages of pipeline 0, in these datacenters, agree on an update.
+void add_agreement(datacenter_traffic& to, std::span<const std::uint32_t> datacenters);
+
+/// A plan with stages sends activations and their gradients and tied embeddings of each pipeline,
+/// with what all of them agree on updates, and the running sums of peers in several datacenters.
+/// Empty for slot jobs.
 datacenter_traffic traffic_of(const job_spec& job, const timed_plan& timed);
 
 /// The price of that traffic; 0 where the links have none.

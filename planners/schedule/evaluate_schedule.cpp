@@ -13,19 +13,28 @@
 
 namespace troupe::planners {
 
+std::vector<double> commit_ways::arrivals(const std::vector<double>& ready) const {
+  const auto each = stages.size();
+  TROUPE_INVARIANT(ready.size() == peers.size(), "each stage has a way to its peer");
+  std::vector<double> leads(ready.begin(), ready.begin() + static_cast<std::ptrdiff_t>(each));
+  for (std::size_t i = each; i < ready.size(); ++i)
+    leads[i % each] = std::max(leads[i % each], ready[i] + peers[i]);
+  for (auto s = each - 1; s-- > 0;) leads[s] = std::max(leads[s], leads[s + 1] + stages[s]);
+  for (std::size_t s = 1; s < each; ++s) leads[s] = leads[s - 1] + stages[s - 1];
+  auto at = peers;
+  for (std::size_t i = 0; i < at.size(); ++i) at[i] += leads[i % each];
+  return at;
+}
+
 namespace {
 
-// An event simulation of what the stage actors do with a schedule's orders. The planned times of a
-// schedule are not that: the rules of ATLAS keep a link for a transfer to come (rule 3) and know
-// one time for all hops inside a datacenter, while actors start a step as soon as they can and
-// their tensors share links with everything else that is sent (docs/papers/atlas.md has a shape
-// where the rules take 66 slots and the actors 60). So schedules are compared by this execution.
+// An event simulation of what the stage actors do with a schedule's orders. Planned times are not
+// that: the rules of ATLAS keep a link for a transfer to come (rule 3) and know one time for all
+// hops inside a datacenter, while actors start a step as soon as they can and their tensors share
+// links with all that is sent (in a shape of docs/papers/atlas.md 66 slots by rule, 60 by actors).
 //
-// The state is a position per stage in its order, the waiting transfers of each WAN hop, and the
-// flows on each LAN link. Invariant: at the end of each instant nothing that could begin is still
-// waiting, and the choice among what waits depends on turns alone, as at a gateway. O(events *
-// log(events)), where each step and transfer is a few events. At most eight iterations are carried
-// out, and fewer of large shapes; mean() extrapolates the rest.
+// Invariant: at the end of each instant nothing that could begin is still waiting, and the choice
+// among what waits depends on turns alone, as at a gateway. O(events * log(events)).
 class execution {
  public:
   /// Simulates `iterations` of them; with `record`, writes their timetable there.
@@ -42,7 +51,7 @@ class execution {
         hops_(orders_.hops()),
         links_{t.links},
         exchanges_(t.routes.size() * iterations),
-        norms_(t.norm_ways.empty() ? 0 : std::size_t{orders_.pipelines()} * iterations),
+        commits_(t.commit.needed() ? iterations : 0, commit{stages_.size()}),
         crossings_(std::size_t{orders_.stages()} * iterations) {
     for (std::uint32_t i = 0; i < stages_.size(); i += stages_each_)
       std::fill_n(activation_.begin() + static_cast<std::ptrdiff_t>(orders_.first_input(i)),
@@ -146,20 +155,19 @@ class execution {
   /// Destinations of a stage's flows: the next stage, the one before, the other end with the tied
   /// embedding, and from 3 on the groups of peers.
   static constexpr std::uint32_t forward_flow = 0, backward_flow = 1, tied_flow = 2, peer_flow = 3;
-  /// The state of a stage's all-reduce in one iteration, as in actors/training/collectives/
-  /// gradient_all_reduce: it gives away its partial gradients, adds what it receives for its chunk
-  /// and sends the sum; a tied embedding's part comes before and goes back after.
+  /// A stage's all-reduce in one iteration: it gives away its partial gradients, adds what it gets
+  /// for its chunk and sends the sum; a tied embedding's part comes before and goes back after.
   struct exchange {
     bool begun = false, given = false, added = false, summed = false, complete = false;
     bool crossed = false;  // its chunk has the parts of all datacenters
     bool tied_here = false;
-    std::optional<double> norm_at{};    // when it has all norms, while it waits for a tied sum
+    std::optional<double> commit_at{};  // when it may update, while it waits for a tied sum
     std::uint32_t parts = 0, sums = 0;  // received from peers
   };
 
-  /// Those of a pipeline in one iteration: how many stages are ready, when, and their updates'
-  /// times.
-  struct norms {
+  /// An iteration's: how many stages are ready, when, and their updates' times.
+  struct commit {
+    explicit commit(std::size_t all) : ready(all), takes(all) {}
     std::uint32_t stages = 0;
     std::vector<double> ready, takes;
   };
@@ -343,29 +351,22 @@ class execution {
     happen(now_ + t.gradients, kind::gradients, stage);
   }
 
-  /// The stage's gradients are summed. If an update needs all stages' norms, the last of them to be
-  /// ready lets all of its pipeline go on.
+  /// The stage's gradients are summed.
   void update(std::uint32_t stage, std::uint32_t iteration, double takes_s) {
-    if (norms_.empty()) return finish(stage, iteration, now_ + takes_s);
-    const auto stages = stages_each_, first = stage / stages * stages;
-    auto& known = norms_[first / stages * simulated_ + iteration];
-    known.ready.resize(stages);
-    known.takes.resize(stages);
-    known.ready[stage - first] = now_ + times_.stages[stage].norms;
-    known.takes[stage - first] = takes_s;
-    TROUPE_INVARIANT(known.stages < stages, "each stage's norm counts once");
-    if (++known.stages < stages) return;
-    const auto ways = std::span{times_.norm_ways}.subspan(of(stage).first_time);
-    const auto arrivals = norm_arrivals(known.ready, ways);
-    for (std::uint32_t s = 0; s < stages; ++s)
-      if (waits_for_tied(first + s, iteration))
-        exchange_of(first + s, iteration).norm_at = arrivals[s];
+    if (commits_.empty()) return finish(stage, iteration, now_ + takes_s);
+    auto& known = commits_[iteration];
+    known.ready[stage] = now_ + times_.stages[stage].norms;
+    known.takes[stage] = takes_s;
+    TROUPE_INVARIANT(known.stages < stages_.size(), "each stage is ready once in an iteration");
+    if (++known.stages < stages_.size()) return;
+    const auto arrivals = times_.commit.arrivals(known.ready);
+    // The sum of a tied embedding's gradients may come after the commit, which does not wait for
+    // it.
+    for (std::uint32_t s = 0; s < stages_.size(); ++s)
+      if (!times_.routes.empty() && gives_tied(s) && !exchange_of(s, iteration).tied_here)
+        exchange_of(s, iteration).commit_at = arrivals[s];
       else
-        finish(first + s, iteration, arrivals[s] + known.takes[s]);
-  }
-  /// The sum of a tied embedding's gradients comes after the norm, which need not wait for it.
-  bool waits_for_tied(std::uint32_t stage, std::uint32_t iteration) {
-    return !times_.routes.empty() && gives_tied(stage) && !exchange_of(stage, iteration).tied_here;
+        finish(s, iteration, arrivals[s] + known.takes[s]);
   }
 
   void finish(std::uint32_t stage, std::uint32_t iteration, double end_s) {
@@ -401,8 +402,8 @@ class execution {
   void check_exchange(std::uint32_t stage, std::uint32_t i) {
     auto& x = exchange_of(stage, i);
     const double takes_s = times_.stages[stage].update - times_.stages[stage].gradients;
-    if (x.norm_at && x.tied_here)
-      return finish(stage, i, std::max(now_, *std::exchange(x.norm_at, {})) + takes_s);
+    if (x.commit_at && x.tied_here)
+      return finish(stage, i, std::max(now_, *std::exchange(x.commit_at, {})) + takes_s);
     if (!x.begun || x.complete) return;
     const auto& routes = times_.routes[stage];
     const auto others = sum_of(routes.peers, [](const auto& to) {
@@ -425,7 +426,7 @@ class execution {
         happen(now_ + routes.between_s, kind::crossed, i * stages_each_ + stage % stages_each_);
     }
     if (!x.summed && x.crossed && x.sums == others) return set_summed(stage);
-    x.complete = x.summed && (!gives_tied(stage) || x.tied_here || !norms_.empty());
+    x.complete = x.summed && (!gives_tied(stage) || x.tied_here || !commits_.empty());
     if (x.complete) update(stage, i, takes_s);
   }
 
@@ -469,9 +470,8 @@ class execution {
   shared_links links_;                         // inside datacenters
   std::vector<lan_transfer> transfers_;        // over these
   std::vector<exchange> exchanges_;            // by stage
-  std::vector<norms> norms_;                   // by pipeline, then iteration
-  /// By iteration and stage: pipelines whose chunk has the parts of their datacenter.
-  std::vector<std::uint32_t> crossings_;
+  std::vector<commit> commits_;                // by iteration
+  std::vector<std::uint32_t> crossings_;       // by iteration and stage: pipelines that could cross
   std::vector<std::uint32_t> asked_;
   std::size_t left_ = 0;  // steps
   event_queue<event> due_;

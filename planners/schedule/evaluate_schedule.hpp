@@ -55,6 +55,21 @@ struct stage_routes {
   double between_s = 0;
 };
 
+/// An update is agreed on by all stages of all pipelines: each that has its sums says so to its
+/// peer in pipeline 0, whose stages pass it on from the last to the first; the first one's answer
+/// goes back the same ways.
+struct commit_ways {
+  std::vector<double> stages;  // of pipeline 0: from each to the next, or back
+  /// By pipeline * stages + stage: to the peer in pipeline 0, or back.
+  std::vector<double> peers;
+
+  /// False: stages update by themselves.
+  bool needed() const { return !peers.empty(); }
+  /// When each stage has the answer; `ready`: when each could update. Both, like `peers`, by
+  /// pipeline * stages + stage.
+  std::vector<double> arrivals(const std::vector<double>& ready) const;
+};
+
 /// The times with which schedules are executed, one for each group of pipelines. Unlike in
 /// pipeline_costs, stages and hops may differ. "By hop": group * stages + stage.
 struct measured_times {
@@ -67,21 +82,11 @@ struct measured_times {
   /// As `stages`. Empty: hops take `lan` and all-reduces `exchange`, without contention.
   std::vector<stage_routes> routes;
   std::uint32_t links = 0;  // number of links in `routes`
-  /// By hop: how long the sum of norms takes to the next stage, or back. Empty: no update needs it.
-  std::vector<double> norm_ways;
+  /// How long words of a few bytes take, with which all stages agree to update.
+  commit_ways commit;
   /// Iterations between synchronizations of all stages.
   std::uint64_t iterations = 1;
 };
-
-/// When each stage of a pipeline has the sum of all stages' norms, which goes to the first stage
-/// and back; `ready`: when they have their own.
-inline std::vector<double> norm_arrivals(const std::vector<double>& ready,
-                                         std::span<const double> ways) {
-  auto at = ready;
-  for (auto s = at.size() - 1; s-- > 0;) at[s] = std::max(at[s], at[s + 1] + ways[s]);
-  for (std::size_t s = 1; s < at.size(); ++s) at[s] = at[s - 1] + ways[s - 1];
-  return at;
-}
 
 /// An activation or its gradient on the hop after `stage`.
 struct timed_transfer {

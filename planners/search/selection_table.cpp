@@ -291,10 +291,9 @@ double selection_table::traffic_price(const selection_row& r) const {
     datacenters.insert(datacenters.end(), r.partitions[i], offers_[i].datacenter);
   const auto& w = work_of(static_cast<std::uint32_t>(datacenters.size()), {r.microbatches, r.rows});
   datacenter_traffic all;
-  add_pipelines(all, datacenters,
-                {r.microbatches, w.activation_bytes, w.slowest.tied_bytes,
-                 job_.model.needs_norm.value_or(false)},
+  add_pipelines(all, datacenters, {r.microbatches, w.activation_bytes, w.slowest.tied_bytes},
                 r.data_parallel);
+  if (agrees_on_updates(job_)) add_agreement(all, datacenters);
   return price_of(c_, all);
 }
 

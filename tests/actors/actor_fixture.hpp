@@ -55,8 +55,13 @@ class actor_fixture : public recorded_updates, public virtual_fixture {
   /// Gives the actor a message of its own host.
   template <class T>
   void post(T m) {
-    caf::anon_send(actor_, std::move(m));
+    give(std::move(m));
     settle();
+  }
+  /// The same from an event of the world.
+  template <class T>
+  void give(T m) {
+    caf::anon_send(actor_, std::move(m));
   }
   /// Lets messages inside of the host arrive.
   void settle() { advance(0.001); }

@@ -92,46 +92,47 @@ lease_granted a_lease() {
 const std::vector<golden_frame>& golden_frames() {
   static const std::vector<golden_frame> all{
       {"hello", nobody_yet, controller_address, hello{"my-tool", 99},
-       "95 04 01 ce 80 00 00 00 00 92 a7 6d 79 2d 74 6f 6f 6c 63"},
+       "95 05 01 ce 80 00 00 00 00 92 a7 6d 79 2d 74 6f 6f 6c 63"},
       {"welcome", controller_address, client_1, welcome{client_1},
-       "95 04 02 00 ce 80 00 00 01 91 ce 80 00 00 01"},
+       "95 05 02 00 ce 80 00 00 01 91 ce 80 00 00 01"},
       {"credit", client_1, controller_address, credit{256},
-       "95 04 04 ce 80 00 00 01 00 91 cd 01 00"},
+       "95 05 04 ce 80 00 00 01 00 91 cd 01 00"},
       {"query_jobs", client_1, controller_address, query_jobs{4242, 0},
-       "95 04 0e ce 80 00 00 01 00 92 cd 10 92 00"},
+       "95 05 0e ce 80 00 00 01 00 92 cd 10 92 00"},
       {"cancel_reply", controller_address, client_1,
        cancel_reply{4243, false, {reason::kind::unknown, "There is no job 9."}},
-       "95 04 0d 00 ce 80 00 00 01 93 cd 10 93 c2 92 04 b2 54 68 65 72 65 20 69 73 20 6e 6f "
+       "95 05 0d 00 ce 80 00 00 01 93 cd 10 93 c2 92 04 b2 54 68 65 72 65 20 69 73 20 6e 6f "
        "20 6a 6f 62 20 39 2e"},
       {"submit_job", client_1, controller_address, a_job(),
-       "95 04 0a ce 80 00 00 01 00 92 cf 01 23 45 67 89 ab cd ef dc 00 12 a4 74 69 6e 79 9f "
+       "95 05 0a ce 80 00 00 01 00 92 cf 01 23 45 67 89 ab cd ef dc 00 12 a4 74 69 6e 79 9f "
        "a4 67 70 74 32 a3 67 70 74 cd 03 00 0c 0c 00 00 cd 04 00 cd c4 51 c3 90 00 c2 c2 c2 "
        "08 cd 03 e8 c0 9b 00 00 00 00 00 00 00 c3 00 90 00 a0 c0 a9 65 66 66 69 63 69 65 6e "
        "74 00 97 c0 cb 40 ac 20 00 00 00 00 00 c0 c0 c0 a0 05 95 01 a0 c2 c0 c0 94 c3 90 c0 "
        "c0 97 92 a7 70 79 74 68 6f 6e 33 a8 74 72 61 69 6e 2e 70 79 81 a4 53 45 45 44 a1 31 "
        "a0 c0 c0 c0 c0 c0 c0 c0 93 c2 c0 c0"},
       {"log_chunk", 5, client_1, log_chunk{4244, 5, 65536, true, {}},
-       "95 04 13 05 ce 80 00 00 01 95 cd 10 94 05 ce 00 01 00 00 c3 92 00 a0"},
+       "95 05 13 05 ce 80 00 00 01 95 cd 10 94 05 ce 00 01 00 00 c3 92 00 a0"},
       {"stripe", 2, 1, a_stripe(),
-       "95 04 2c 02 01 98 cf 18 d6 b4 0a 3f 00 00 00 07 01 08 ce 00 10 00 00 07 05 "
-       "99 01 93 05 01 02 01 01 03 04 ce 00 80 00 00 cb 00 00 00 00 00 00 00 00 95 00 02 04 c3 09"},
+       "95 05 2c 02 01 98 cf 18 d6 b4 0a 3f 00 00 00 07 01 08 ce 00 10 00 00 07 05 "
+       "9a 01 93 05 01 02 01 01 03 04 ce 00 80 00 00 cb 00 00 00 00 00 00 00 00 95 00 02 04 c3 09 "
+       "00"},
       {"generate", 8, 7, a_prompt(),
-       "95 04 3c 08 07 94 94 08 4d 15 02 05 98 64 40 91 cd c4 50 98 cb 3f e8 00 00 00 00 00 "
+       "95 05 3c 08 07 94 94 08 4d 15 02 05 98 64 40 91 cd c4 50 98 cb 3f e8 00 00 00 00 00 "
        "00 cb 3f f0 00 00 00 00 00 00 00 ce 00 12 d6 87 cb 00 00 00 00 00 00 00 00 cb 00 00 "
        "00 00 00 00 00 00 cb 00 00 00 00 00 00 00 00 91 92 07 cb bf f8 00 00 00 00 00 00 00 "
        "c2 cb 00 00 00 00 00 00 00 00 00 03"},
       {"generated", 7, 8, a_completion(),
-       "95 04 3d 07 08 97 94 08 4d 15 02 05 03 92 92 92 cd 01 d0 cb bf e0 00 00 00 00 00 00 "
+       "95 05 3d 07 08 97 94 08 4d 15 02 05 03 92 92 92 cd 01 d0 cb bf e0 00 00 00 00 00 00 "
        "92 92 cd 01 d0 cb bf e0 00 00 00 00 00 00 92 cd 01 22 cb bf f4 00 00 00 00 00 00 92 "
        "92 cd c4 50 cb bf c0 00 00 00 00 00 00 90 01 92 00 a0 9a c3 02 cb 3f d0 00 00 00 00 "
        "00 00 cb 3f c0 00 00 00 00 00 00 cb 3f b0 00 00 00 00 00 00 01 ce 00 0c 00 00 92 00 "
        "a0 cb 00 00 00 00 00 00 00 00 00"},
       {"prefill_block", 5, 7, a_block(),
-       "95 04 46 05 07 9c 01 93 07 05 04 01 01 03 06 06 01 01 ce 00 04 00 00 cf 01 02 03 04 "
+       "95 05 46 05 07 9c 01 93 07 05 04 01 01 03 06 06 01 01 ce 00 04 00 00 cf 01 02 03 04 "
        "05 06 07 08 9a 93 07 05 04 01 00 cb 00 00 00 00 00 00 00 00 cb 00 00 00 00 00 00 00 "
        "00 00 00 92 00 a0 cb 00 00 00 00 00 00 00 00 00"},
       {"node_report", 5, controller_address, a_report(),
-       "95 04 1e 05 00 99 07 cd 01 2c 02 0c 91 96 05 02 ff ce 00 01 11 70 cb 42 21 1c f0 ff "
+       "95 05 1e 05 00 99 07 cd 01 2c 02 0c 91 96 05 02 ff ce 00 01 11 70 cb 42 21 1c f0 ff "
        "00 00 00 aa 6e 6f 20 70 79 74 68 6f 6e 33 90 07 a0 c2"},
   };
   return all;

@@ -179,7 +179,7 @@ TEST_CASE("decoding allocates at most a small multiple of the input, for the wor
 TEST_CASE("lists that claim to be long allocate no memory for it") {
   // gateways_absent of a query_reply claims 0xffffffff, 0xffff and 200 strings, and 20 bytes
   // follow.
-  const std::string before = "95 04 0f 00 00 96 00 a0 cb 0000000000000000 90 90 ";
+  const std::string before = "95 05 0f 00 00 96 00 a0 cb 0000000000000000 90 90 ";
   for (const auto* claim : {"dd ffffffff", "dc ffff", "dc 00c8"}) {
     auto bytes = from_hex(before + claim);
     bytes.resize(bytes.size() + 20, std::byte{0xa0});

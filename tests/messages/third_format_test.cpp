@@ -46,15 +46,16 @@ TEST_CASE("the recorded entries of a journal of version 3 are read") {
   }
 }
 
-TEST_CASE("the recorded frames of protocol version 3 are refused with both versions") {
-  const auto recorded = read("wire_3.txt");
+TEST_CASE("the recorded frames of protocol versions 3 and 4 are refused with both versions") {
+  const int version = GENERATE(3, 4);
+  const auto recorded = read(version == 3 ? "wire_3.txt" : "wire_4.txt");
   REQUIRE_FALSE(recorded.empty());
   for (const auto& frame : recorded) {
     INFO(frame.name);
     const auto found = decode(frame.bytes);
     REQUIRE_FALSE(found);
     CHECK(found.error().code == reason::kind::refused);
-    CHECK(found.error().text ==
-          "The message is of protocol version 3; this side speaks version 4.");
+    CHECK(found.error().text == "The message is of protocol version " + std::to_string(version) +
+                                    "; this side speaks version 5.");
   }
 }

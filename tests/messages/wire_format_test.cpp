@@ -32,14 +32,14 @@ TEST_CASE("journal entries are encoded to the golden bytes") {
 TEST_CASE("integers and lengths may be encoded longer than necessary") {
   // query_jobs{4242, 0}: array 16, uint 8, uint 16, uint 64, int 32, array 32, int 16 and int 64.
   const auto longer =
-      decode(from_hex("dc 0005  cc 04  cd 000e  cf 0000000080000001  d2 00000000  dd 00000002  d1 "
+      decode(from_hex("dc 0005  cc 05  cd 000e  cf 0000000080000001  d2 00000000  dd 00000002  d1 "
                       "1092  d3 0000000000000000"));
   REQUIRE(longer);
   CHECK(longer->second == message{query_jobs{4242, 0}});
   CHECK(longer->first.from == first_client_address + 1);
   // hello with its name as str 8, str 16 and str 32.
   for (const auto* name : {"d9 01 78", "da 0001 78", "db 00000001 78"}) {
-    const auto m = decode(from_hex(std::string{"95 04 01 00 00 92 "} + name + " 00"));
+    const auto m = decode(from_hex(std::string{"95 05 01 00 00 92 "} + name + " 00"));
     REQUIRE(m);
     CHECK(std::get<hello>(m->second).name == "x");
   }
@@ -67,7 +67,7 @@ TEST_CASE("a number has the same value in every format that has it exactly") {
                                                      {"d3 8000000000000000", -0x1p63},
                                                      {"ca 3e000000", 0.125}}) {
     INFO(f.hex);
-    const auto m = decode(from_hex(std::string{"95 04 0f 00 00 96 00 a0 "} + f.hex + " 90 90 90"));
+    const auto m = decode(from_hex(std::string{"95 05 0f 00 00 96 00 a0 "} + f.hex + " 90 90 90"));
     INFO((m ? std::string{} : m.error().text));
     REQUIRE(m);
     CHECK(std::get<query_reply>(m->second).now_s == f.value);
@@ -75,20 +75,20 @@ TEST_CASE("a number has the same value in every format that has it exactly") {
   // A query_jobs' request: 2^33 + 5 as notepack.io and msgpack5 write it, and as msgpackr and
   // @msgpack/msgpack with useBigInt64 do; the largest such float; and 5 in 32 bits.
   for (const auto* hex : {"cf 0000000200000005", "cb 4200000000280000"}) {
-    const auto m = decode(from_hex(std::string{"95 04 0e 00 00 92 "} + hex + " 00"));
+    const auto m = decode(from_hex(std::string{"95 05 0e 00 00 92 "} + hex + " 00"));
     REQUIRE(m);
     CHECK(std::get<query_jobs>(m->second).request == (1ULL << 33) + 5);
   }
-  const auto largest = decode(from_hex("95 04 0e 00 00 92 cb 433fffffffffffff 00"));
+  const auto largest = decode(from_hex("95 05 0e 00 00 92 cb 433fffffffffffff 00"));
   REQUIRE(largest);
   CHECK(std::get<query_jobs>(largest->second).request == (1ULL << 53) - 1);
-  const auto m = decode(from_hex("95 04 0e 00 00 92 ca 40a00000 00"));
+  const auto m = decode(from_hex("95 05 0e 00 00 92 ca 40a00000 00"));
   REQUIRE(m);
   CHECK(std::get<query_jobs>(m->second).request == 5);
 }
 
 TEST_CASE("a frame's envelope can be read without knowing the type of its message") {
-  const auto e = peek(from_hex("95 04 cd 03e7 05 06 c1"));
+  const auto e = peek(from_hex("95 05 cd 03e7 05 06 c1"));
   REQUIRE(e);
   CHECK(e->type == 999);
   CHECK(e->from == 5);
@@ -110,63 +110,63 @@ const refused_case refused_messages[] = {
     {"no array", "01", malformed, "byte 0: expected an array"},
     {"a header too short", "94 01 0e 00 00", malformed, "number of fields"},
     {"a header too long", "96 01 0e 00 00 92 00 00 00", malformed, "number of fields"},
-    {"a later version", "95 05 0e 00 00 92 00 00", refused,
-     "protocol version 5; this side speaks version 4"},
+    {"a later version", "95 06 0e 00 00 92 00 00", refused,
+     "protocol version 6; this side speaks version 5"},
     {"a version of another size", "95 cd 0101 0e 00 00 92 00 00", refused, "version 257"},
     {"a version that is no number", "95 a1 31 0e 00 00 92 00 00", malformed, "expected an integer"},
-    {"an unknown type", "95 04 63 00 00 92 00 00", unknown, "no message of type 99"},
-    {"type 0", "95 04 00 00 00 92 00 00", unknown, "no message of type 0"},
-    {"a type out of range", "95 04 ce 00010000 00 00 92 00 00", malformed,
+    {"an unknown type", "95 05 63 00 00 92 00 00", unknown, "no message of type 99"},
+    {"type 0", "95 05 00 00 00 92 00 00", unknown, "no message of type 0"},
+    {"a type out of range", "95 05 ce 00010000 00 00 92 00 00", malformed,
      "out of the field's range"},
-    {"an address out of range", "95 04 0e cf 0000000100000000 00 92 00 00", malformed, "range"},
-    {"a negative address", "95 04 0e ff 00 92 00 00", malformed, "byte 3: integer out of"},
-    {"a body cut off", "95 04 0e 00 00 92 00", malformed, "end inside"},
-    {"no body", "95 04 0e 00 00", malformed, "end inside"},
-    {"a number cut off", "95 04 0e 00 00 92 00 cf 00 00", malformed, "end inside"},
-    {"bytes after the end", "95 04 0e 00 00 92 00 00 00", malformed,
+    {"an address out of range", "95 05 0e cf 0000000100000000 00 92 00 00", malformed, "range"},
+    {"a negative address", "95 05 0e ff 00 92 00 00", malformed, "byte 3: integer out of"},
+    {"a body cut off", "95 05 0e 00 00 92 00", malformed, "end inside"},
+    {"no body", "95 05 0e 00 00", malformed, "end inside"},
+    {"a number cut off", "95 05 0e 00 00 92 00 cf 00 00", malformed, "end inside"},
+    {"bytes after the end", "95 05 0e 00 00 92 00 00 00", malformed,
      "byte 8: bytes follow the end"},
-    {"a field too few", "95 04 0e 00 00 91 00", malformed, "fewer fields than"},
-    {"a field too many", "95 04 0e 00 00 96 00 00 c3 c3 00 00", malformed, "more fields than"},
-    {"a body that is a map", "95 04 0e 00 00 82 00 00 00 00", malformed, "expected an array"},
-    {"a body that is nil", "95 04 0e 00 00 c0", malformed, "expected an array"},
-    {"a string for a number", "95 04 0e 00 00 92 a1 37 00", malformed, "expected an integer"},
-    {"a float with a fraction for an integer", "95 04 0e 00 00 92 cb 3ff8000000000000 00",
+    {"a field too few", "95 05 0e 00 00 91 00", malformed, "fewer fields than"},
+    {"a field too many", "95 05 0e 00 00 96 00 00 c3 c3 00 00", malformed, "more fields than"},
+    {"a body that is a map", "95 05 0e 00 00 82 00 00 00 00", malformed, "expected an array"},
+    {"a body that is nil", "95 05 0e 00 00 c0", malformed, "expected an array"},
+    {"a string for a number", "95 05 0e 00 00 92 a1 37 00", malformed, "expected an integer"},
+    {"a float with a fraction for an integer", "95 05 0e 00 00 92 cb 3ff8000000000000 00",
      malformed, "a float that is none exactly"},
-    {"a float of 2^53 for an integer", "95 04 0e 00 00 92 cb 4340000000000000 00", malformed,
+    {"a float of 2^53 for an integer", "95 05 0e 00 00 92 cb 4340000000000000 00", malformed,
      "a float that is none exactly"},
-    {"NaN for an integer", "95 04 0e 00 00 92 cb 7ff8000000000000 00", malformed,
+    {"NaN for an integer", "95 05 0e 00 00 92 cb 7ff8000000000000 00", malformed,
      "a float that is none exactly"},
-    {"infinity for an integer", "95 04 0e 00 00 92 ca ff800000 00", malformed,
+    {"infinity for an integer", "95 05 0e 00 00 92 ca ff800000 00", malformed,
      "a float that is none exactly"},
-    {"a negative float for a number without a sign", "95 04 0e 00 00 92 ca bf800000 00", malformed,
+    {"a negative float for a number without a sign", "95 05 0e 00 00 92 ca bf800000 00", malformed,
      "out of the field's range"},
-    {"a boolean for a number", "95 04 0e 00 00 92 c3 00", malformed, "expected an integer"},
-    {"bytes for a string", "95 04 01 00 00 93 c4 01 78 00 00", malformed, "expected a string"},
-    {"a number for a string", "95 04 01 00 00 93 07 00 00", malformed, "expected a string"},
-    {"a string that lies by one", "95 04 01 00 00 93 a2 78", malformed, "length exceeds"},
-    {"a string that lies by 4 GB", "95 04 01 00 00 93 db ffffffff 78 00 00", malformed,
+    {"a boolean for a number", "95 05 0e 00 00 92 c3 00", malformed, "expected an integer"},
+    {"bytes for a string", "95 05 01 00 00 93 c4 01 78 00 00", malformed, "expected a string"},
+    {"a number for a string", "95 05 01 00 00 93 07 00 00", malformed, "expected a string"},
+    {"a string that lies by one", "95 05 01 00 00 93 a2 78", malformed, "length exceeds"},
+    {"a string that lies by 4 GB", "95 05 01 00 00 93 db ffffffff 78 00 00", malformed,
      "length exceeds"},
-    {"a list that lies by 4 G", "95 04 20 00 00 93 00 00 dd ffffffff 00", malformed,
+    {"a list that lies by 4 G", "95 05 20 00 00 93 00 00 dd ffffffff 00", malformed,
      "length exceeds"},
-    {"a list of records that lies", "95 04 1e 00 00 99 00 00 00 00 dc 0005 96 00 00 00 00 cb",
+    {"a list of records that lies", "95 05 1e 00 00 99 00 00 00 00 dc 0005 96 00 00 00 00 cb",
      malformed, "length exceeds"},
-    {"a length that is cut off", "95 04 20 00 00 93 00 00 dd 00 00", malformed, "end inside"},
-    {"an integer that no float 64 has", "95 04 0f 00 00 96 00 a0 cf 0020000000000001 90 90 90",
+    {"a length that is cut off", "95 05 20 00 00 93 00 00 dd 00 00", malformed, "end inside"},
+    {"an integer that no float 64 has", "95 05 0f 00 00 96 00 a0 cf 0020000000000001 90 90 90",
      malformed, "not exact as a float 64"},
-    {"the largest integer for a float 64", "95 04 0f 00 00 96 00 a0 d3 7fffffffffffffff 90 90 90",
+    {"the largest integer for a float 64", "95 05 0f 00 00 96 00 a0 d3 7fffffffffffffff 90 90 90",
      malformed, "not exact as a float 64"},
-    {"a string for a float 64", "95 04 0f 00 00 96 00 a0 a1 31 90 90 90", malformed,
+    {"a string for a float 64", "95 05 0f 00 00 96 00 a0 a1 31 90 90 90", malformed,
      "expected a number"},
-    {"a number for a boolean", "95 04 0d 00 00 93 00 01 92 00 a0", malformed, "expected a boolean"},
-    {"nil for a boolean", "95 04 0d 00 00 93 00 c0 92 00 a0", malformed, "expected a boolean"},
-    {"an enumerator too large", "95 04 03 00 00 91 92 0b a0", malformed, "unknown enumerator"},
-    {"a negative enumerator", "95 04 03 00 00 91 92 ff a0", malformed, "out of the field's range"},
-    {"a huge enumerator", "95 04 03 00 00 91 92 cf ffffffffffffffff a0", malformed,
+    {"a number for a boolean", "95 05 0d 00 00 93 00 01 92 00 a0", malformed, "expected a boolean"},
+    {"nil for a boolean", "95 05 0d 00 00 93 00 c0 92 00 a0", malformed, "expected a boolean"},
+    {"an enumerator too large", "95 05 03 00 00 91 92 0b a0", malformed, "unknown enumerator"},
+    {"a negative enumerator", "95 05 03 00 00 91 92 ff a0", malformed, "out of the field's range"},
+    {"a huge enumerator", "95 05 03 00 00 91 92 cf ffffffffffffffff a0", malformed,
      "unknown enumerator"},
-    {"a byte that MessagePack never uses", "95 04 0e 00 00 92 c1 00", malformed,
+    {"a byte that MessagePack never uses", "95 05 0e 00 00 92 c1 00", malformed,
      "expected an integer"},
-    {"an extension", "95 04 0e 00 00 92 d4 01 00 00", malformed, "expected an integer"},
-    {"a timestamp", "95 04 0e 00 00 92 d6 ff 00000000 00", malformed, "expected an integer"},
+    {"an extension", "95 05 0e 00 00 92 d4 01 00 00", malformed, "expected an integer"},
+    {"a timestamp", "95 05 0e 00 00 92 d6 ff 00000000 00", malformed, "expected an integer"},
 };
 
 const refused_case refused_entries[] = {

@@ -5,7 +5,7 @@
 namespace troupe::actors {
 
 gradient_exchange::sums gradient_exchange::sums_of(const stage_setup& s) {
-  return {gradient_all_reduce{s}, device_all_reduce{s}, norm_exchange{s}};
+  return {gradient_all_reduce{s}, device_all_reduce{s}, update_commit{s}};
 }
 
 void gradient_exchange::begin(const stage_setup& s, std::uint64_t iteration) {
@@ -22,8 +22,8 @@ gradient_exchange::outgoing gradient_exchange::receive(const tensor& t, const pa
   TROUPE_INVARIANT(t.iteration == iteration_ || t.iteration == iteration_ + 1,
                    "gradients are of this iteration or the next");
   auto& s = sums_[t.iteration % 2];
-  if (t.what == tensor::kind::norm_partial || t.what == tensor::kind::norm_sum)
-    return s.norms.receive(t, body);
+  if (t.what == tensor::kind::ready || t.what == tensor::kind::commit)
+    return s.commit.receive(t, body);
   if (!joined_) return s.by_hosts.receive(t, body);
   s.by_devices.receive(body);
   return {};
@@ -41,7 +41,7 @@ std::optional<gpu::operations::sum> gradient_exchange::take_device_sum() {
 }
 
 gpu::own_and_tied gradient_exchange::result_for_norms() {
-  TROUPE_INVARIANT(has_sums_for_norms(), "a norm is of the sums over all replicas");
+  TROUPE_INVARIANT(is_ready(), "a norm is of the sums over all replicas");
   if (joined_) return {};
   auto [own, tied] = now().by_hosts.result_but_late();
   return {std::move(own), std::move(tied)};

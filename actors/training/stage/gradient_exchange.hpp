@@ -9,15 +9,16 @@
 
 #include "actors/training/collectives/device_all_reduce.hpp"
 #include "actors/training/collectives/gradient_all_reduce.hpp"
-#include "actors/training/collectives/norm_exchange.hpp"
+#include "actors/training/collectives/update_commit.hpp"
 #include "actors/training/device/stage_executor.hpp"
 
 namespace troupe::actors {
 
 /// The all-reduce of one training's gradients at one stage: by the hosts, or by the devices once
-/// they have joined a group. It keeps the sums of two iterations, since a peer that has finished
-/// this one may already send gradients of the next. It decides nothing: the stage sends what it
-/// returns, and asks whether the sums are complete after every tensor and operation.
+/// they have joined a group; and the agreement of all stages to update by the sums. It keeps the
+/// sums of two iterations, since a peer that has finished this one may already send gradients of
+/// the next. It decides nothing: the stage sends what it returns, and asks whether the sums are
+/// complete after every tensor and operation.
 class gradient_exchange {
  public:
   using outgoing = std::vector<gradient_all_reduce::outgoing>;
@@ -36,9 +37,10 @@ class gradient_exchange {
   outgoing receive(const tensor& t, const payload& body);
   /// This stage's gradients, for an all-reduce of the hosts. Returns what to send.
   outgoing add(stage_gradients g);
-  /// The squared norms of this stage's layers, of the sums. Returns what to send.
-  outgoing add_norms(std::vector<double> norms) { return now().norms.begin(std::move(norms)); }
-  const norm_exchange& norm() const { return now().norms; }
+  /// This stage can update; `norms`: the squared norms of its layers, of the sums, if its program
+  /// needs those of all. Returns what to send.
+  outgoing begin_commit(std::vector<double> norms) { return now().commit.begin(std::move(norms)); }
+  const update_commit& commit() const { return now().commit; }
   /// The devices' all-reduce, once, as soon as it can begin.
   std::optional<gpu::operations::sum> take_device_sum();
   /// The devices' all-reduce is over. Returns what to send.
@@ -49,7 +51,7 @@ class gradient_exchange {
   /// A received tensor has the wrong size; empty: none has.
   const std::string& error() const {
     const auto& of_sums = now().by_hosts.error();
-    return of_sums.empty() ? now().norms.error() : of_sums;
+    return of_sums.empty() ? now().commit.error() : of_sums;
   }
   bool complete() const {
     return joined_ ? now().by_devices.complete() : now().by_hosts.complete();
@@ -58,18 +60,16 @@ class gradient_exchange {
   /// one that was missing.
   gpu::own_and_tied result();
 
-  /// Complete, or but for the last stage's sum of a tied embedding's gradients: the first stage
-  /// counts its norm, so a norm need not wait for it.
-  bool has_sums_for_norms() const {
-    return joined_ ? now().by_devices.summed() : now().by_hosts.summed();
-  }
-  /// REQUIRES: has_sums_for_norms().
+  /// Complete, or but for the last stage's sum of a tied embedding's gradients: the first stages
+  /// have it, and count its norm, so an update is agreed on without it.
+  bool is_ready() const { return joined_ ? now().by_devices.summed() : now().by_hosts.summed(); }
+  /// REQUIRES: is_ready().
   gpu::own_and_tied result_for_norms();
 
   std::vector<gradient_all_reduce::missing_tensor> missing() const {
     auto all = joined_ ? now().by_devices.missing() : now().by_hosts.missing();
-    const auto norms = now().norms.missing();
-    all.insert(all.end(), norms.begin(), norms.end());
+    const auto words = now().commit.missing();
+    all.insert(all.end(), words.begin(), words.end());
     return all;
   }
 
@@ -78,7 +78,7 @@ class gradient_exchange {
   struct sums {
     gradient_all_reduce by_hosts;
     device_all_reduce by_devices;
-    norm_exchange norms;
+    update_commit commit;
   };
   static sums sums_of(const stage_setup& s);
   sums& now() { return sums_[iteration_ % 2]; }

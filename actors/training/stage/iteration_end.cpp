@@ -14,8 +14,7 @@ namespace troupe::actors {
 void stage_state::begin_gradients() {
   TROUPE_INVARIANT(next_ == o_.setup.order.size(), "gradients are summed after the last step");
   TROUPE_INVARIANT(!busy_, "gradients are summed while the device is idle");
-  const bool alone = !gradient_all_reduce::needed(o_.setup);
-  if (alone || !executor_->has_gradients()) return update({});
+  if (!sums_gradients()) return prepare({});
   if (training_.gradients().joined()) {
     phase_ = phase::exchange;
     exchange_began_s_ = now_s();
@@ -40,42 +39,63 @@ void stage_state::advance_exchange() {
   if (const auto& error = gradients.error(); !error.empty())
     return fail({reason::kind::malformed, error});
   if (auto sum = gradients.take_device_sum()) return submit({std::move(*sum)});
-  const bool norms_first = executor_->needs_norm();
-  if (norms_first ? !gradients.has_sums_for_norms() : !gradients.complete()) {
-    // Devices that all-reduce have no guest.
-    if (!gradients.joined()) be_idle(o_.setup.order.size() + 1);
+  if (!gradients.is_ready()) {
+    be_idle_until_update();
     return tensors_.await(o_.setup.order.size(), nullptr);
   }
   record_task(task_kind::reduce, 0, now_s() - exchange_began_s_);
-  update(norms_first ? gradients.result_for_norms() : gradients.result());
+  prepare(executor_->needs_norm() ? gradients.result_for_norms() : gpu::own_and_tied{});
 }
 
-// Clipping needs the norm of the sums over all stages, which the neighbours add up first. The last
-// stage's sum of a tied embedding's gradients may come after its norm, or before it.
-void stage_state::advance_norm() {
-  TROUPE_INVARIANT(phase_ == phase::norm_exchange,
-                   "squared norms are added up after the device has computed its own");
-  auto& gradients = training_.gradients();
-  if (busy_ || failed_) return;
-  if (!gradients.error().empty()) return fail({reason::kind::malformed, gradients.error()});
-  const bool alone = !gradient_all_reduce::needed(o_.setup) || !executor_->has_gradients();
-  if (!gradients.norm().complete() || !(alone || gradients.complete()))
-    return tensors_.await(o_.setup.order.size() + 1, nullptr);
-  phase_ = phase::update;
-  // All other sums are in the device since it computed their norms.
-  submit({.what = gpu::operations::update{alone ? gpu::own_and_tied{} : gradients.result(),
-                                          training_.gradient_scale()},
-          .program = {.squared_norm = gradients.norm().result()}});
-}
-
-void stage_state::update(gpu::own_and_tied sums) {
+/// All but the last stage's sum of a tied embedding's gradients is here. Clipping needs the norm of
+/// the sums over all stages, to which the device gives its part first.
+void stage_state::prepare(gpu::own_and_tied sums) {
   TROUPE_INVARIANT(next_ == o_.setup.order.size(), "parameters are updated after the last step");
-  phase_ = executor_->needs_norm() ? phase::norms : phase::update;
-  if (phase_ == phase::update)
-    return submit({gpu::operations::update{std::move(sums), training_.gradient_scale()}});
+  if (!executor_->needs_norm()) return begin_commit({});
+  phase_ = phase::norms;
   give([this, n = gpu::operations::norms{std::move(sums), training_.iteration()}] {
     executor_->submit_norms(n);
   });
+}
+
+void stage_state::begin_commit(std::vector<double> norms) {
+  TROUPE_INVARIANT(!sums_gradients() || training_.gradients().is_ready(),
+                   "a stage is ready to update when it has the sums of all its peers");
+  phase_ = phase::commit;
+  if (agrees()) send_all(training_.gradients().begin_commit(std::move(norms)));
+  advance_commit();
+}
+
+// The device of a program that clips has had the sums with their norms, but for a tied one that was
+// still missing.
+void stage_state::advance_commit() {
+  TROUPE_INVARIANT(phase_ == phase::commit, "an update is agreed on when its sums are here");
+  if (busy_ || failed_) return;
+  auto& gradients = training_.gradients();
+  if (!gradients.error().empty()) return fail({reason::kind::malformed, gradients.error()});
+  if ((agrees() && !gradients.commit().complete()) || (sums_gradients() && !gradients.complete())) {
+    be_idle_until_update();
+    return tensors_.await(o_.setup.order.size() + 1, nullptr);
+  }
+  phase_ = phase::update;
+  gpu::operation o{gpu::operations::update{
+      sums_gradients() ? gradients.result() : gpu::own_and_tied{}, training_.gradient_scale()}};
+  if (executor_->needs_norm()) o.program.squared_norm = gradients.commit().squared_norm();
+  submit(std::move(o));
+}
+
+bool stage_state::sums_gradients() const {
+  return gradient_all_reduce::needed(o_.setup) && executor_->has_gradients();
+}
+
+/// Not where gradients have no size: an iteration in slots is one of its schedule alone.
+bool stage_state::agrees() const {
+  return executor_->has_gradients() || executor_->needs_norm();
+}
+
+// Devices that all-reduce have no guest.
+void stage_state::be_idle_until_update() {
+  if (!training_.gradients().joined()) be_idle(o_.setup.order.size() + 1);
 }
 
 // The lending comes first: what it adds is part of the report.

@@ -24,8 +24,8 @@ bool shows_receipt(const tensor& later, const tensor& t) {
       return t.what == tensor::kind::running && t.microbatch == later.microbatch;
     case tensor::kind::tied_sum:
       return t.what == tensor::kind::tied_partial;
-    case tensor::kind::norm_sum:
-      return t.what == tensor::kind::norm_partial;
+    case tensor::kind::commit:
+      return t.what == tensor::kind::ready;
     default:
       return false;
   }
@@ -62,8 +62,8 @@ void sent_tensors::keep(const tensor& t, payload body, double now_s, bool lost) 
   }
 }
 
-// A stage begins an iteration only with the sums of the one before: so a tensor of a later
-// iteration shows that its sender has had all of the earlier.
+// A stage begins an iteration only with the sums of the one before, and the word to update: so a
+// tensor of a later iteration shows that its sender has had all of the earlier.
 void sent_tensors::on_received(const tensor& t) {
   erase_if([&](const kept& k) {
     if (!is_to(k.header, t.from)) return false;

@@ -162,11 +162,11 @@ void stage_state::accept(const tensor& t, const payload& body) {
     case tensor::kind::running_sum:
     case tensor::kind::tied_partial:
     case tensor::kind::tied_sum:
-    case tensor::kind::norm_partial:
-    case tensor::kind::norm_sum:
+    case tensor::kind::ready:
+    case tensor::kind::commit:
       send_all(training_.gradients().receive(t, body));
       if (phase_ == phase::exchange) advance_exchange();
-      if (phase_ == phase::norm_exchange) advance_norm();
+      if (phase_ == phase::commit) advance_commit();
       return;
   }
 }
@@ -346,10 +346,8 @@ void stage_state::on_device_done(expected<gpu::outcome> r) {
       return advance_exchange();
     case phase::norms:
       training_.add_norms_time(took_s);
-      phase_ = phase::norm_exchange;
-      send_all(training_.gradients().add_norms(std::move(o.of<gpu::operations::norms>().squared)));
-      return advance_norm();
-    case phase::norm_exchange:  // it has no operation
+      return begin_commit(std::move(o.of<gpu::operations::norms>().squared));
+    case phase::commit:  // it has no operation
       return;
     case phase::update:
       training_.add_time(task_kind::update, took_s);
@@ -382,7 +380,7 @@ void stage_state::send_all(gradient_exchange::outgoing gradients) {
 stage_tensors::wait stage_state::waits_for() const {
   using wait = stage_tensors::wait;
   if (busy_ || failed_) return wait::none;
-  if (phase_ == phase::exchange || phase_ == phase::norm_exchange) return wait::sums;
+  if (phase_ == phase::exchange || phase_ == phase::commit) return wait::sums;
   const bool waits = phase_ == phase::steps && !training_.waits_for_trainer() &&
                      next_ < o_.setup.order.size() &&
                      !tensors_.received().has_input(o_.setup.order[next_]);

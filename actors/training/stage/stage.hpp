@@ -37,16 +37,16 @@ namespace troupe::actors {
 ///     -> joining, on a stage_run with a group id, before the first step
 ///     -> gradients, after the last step, if the hosts all-reduce
 ///     -> exchange, after the last step, if the devices all-reduce
-///     -> norms or update, after the last step, if no other stage shares its parameters
+///     -> norms or commit, after the last step, if no other stage shares its parameters
 ///   gradients  the device copies its gradients to the host
 ///     -> exchange
 ///   exchange   reduce-scatter and all-gather by tensors, or an all-reduce of the devices
 ///     -> norms, when the sums are complete, of a device that clips or scales by the norm
-///     -> update, when they are, of any other
+///     -> commit, when they are, of any other
 ///   norms      the device computes the squared norms of its parts of the sums
-///     -> norm_exchange
-///   norm_exchange   the stages add up the squared norms, each with its neighbours
-///     -> update, when the norm of the whole model is known
+///     -> commit
+///   commit     the stages of all pipelines agree that each has its sums, and add up their norms
+///     -> update, when all are ready to
 ///   update     the optimizer step
 ///     -> saving, if a checkpoint is due; else reports the iteration -> steps
 ///   saving     the device writes its part of the checkpoint
@@ -89,7 +89,7 @@ class stage_state {
     gradients,
     exchange,
     norms,
-    norm_exchange,
+    commit,
     update,
     saving
   };
@@ -115,8 +115,12 @@ class stage_state {
   void begin_gradients();
   void begin_exchange(gpu::own_and_tied gradients);
   void advance_exchange();
-  void update(gpu::own_and_tied sums);
-  void advance_norm();
+  void prepare(gpu::own_and_tied sums);
+  void begin_commit(std::vector<double> norms);
+  void advance_commit();
+  bool sums_gradients() const;
+  bool agrees() const;
+  void be_idle_until_update();
   void end_iteration(const gpu::operations::update::result& done);
   void save();
   void saved();

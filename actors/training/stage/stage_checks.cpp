@@ -23,6 +23,18 @@ bool are_apart(const stage_setup& s, std::uint32_t pipeline) {
   return s.sites && s.sites->datacenters[pipeline] != s.sites->datacenters[s.name.pipeline];
 }
 
+/// A stage of the same pipeline, or a peer.
+address node_of_stage(const stage_setup& s, const stage_name& other) {
+  return other.pipeline == s.name.pipeline ? s.neighbours[other.stage] : s.peers[other.pipeline];
+}
+
+/// A stage's word that it is ready goes to its lead, the stage of pipeline 0, and from lead to lead
+/// to the first stage; the word to update goes back.
+bool agrees_with(const stage_name& lead, const stage_name& other) {
+  if (lead.pipeline != 0) return false;
+  return other.pipeline == 0 ? other.stage == lead.stage + 1 : other.stage == lead.stage;
+}
+
 /// The two lists of addresses meet in the stage itself: else its node and its peers would disagree
 /// on where it is.
 bool has_own_place(const stage_setup& s) {
@@ -88,11 +100,13 @@ bool comes_from_its_stage(const stage_setup& to, const tensor& t, address from) 
   const bool of_this_pipeline = t.from.pipeline == to.name.pipeline;
   switch (t.what) {
     case tensor::kind::activation:
-    case tensor::kind::norm_sum:
       return of_this_pipeline && stage + 1 == me && from == to.neighbours[stage];
     case tensor::kind::gradient:
-    case tensor::kind::norm_partial:
       return of_this_pipeline && stage == me + 1 && from == to.neighbours[stage];
+    case tensor::kind::ready:
+      return agrees_with(to.name, t.from) && from == node_of_stage(to, t.from);
+    case tensor::kind::commit:
+      return agrees_with(t.from, to.name) && from == node_of_stage(to, t.from);
     case tensor::kind::partial:
     case tensor::kind::sum:
       return stage == me && !of_this_pipeline && from == to.peers[t.from.pipeline];
@@ -117,11 +131,13 @@ bool is_asked_by_its_stage(const stage_setup& me, const tensor_request& r, addre
   const bool of_both_ends = from_neighbour && stage != mine;
   switch (r.what) {
     case tensor::kind::activation:
-    case tensor::kind::norm_sum:
       return from_neighbour && stage == mine + 1;
     case tensor::kind::gradient:
-    case tensor::kind::norm_partial:
       return from_neighbour && stage + 1 == mine;
+    case tensor::kind::ready:
+      return agrees_with(r.from, me.name) && from == node_of_stage(me, r.from);
+    case tensor::kind::commit:
+      return agrees_with(me.name, r.from) && from == node_of_stage(me, r.from);
     case tensor::kind::partial:
     case tensor::kind::sum:
       return stage == mine && !of_this_pipeline && from == me.peers[r.from.pipeline];

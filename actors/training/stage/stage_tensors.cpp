@@ -39,6 +39,7 @@ address stage_tensors::address_of(std::uint32_t pipeline, std::uint32_t stage) c
 }
 
 bool stage_tensors::accept(const tensor& t) {
+  if (t.term != setup().incarnation) return false;
   if (!received_.accepts(t.iteration) || received_.is_duplicate(t)) return false;
   sent_.on_received(t);
   const double now_s = owner_.reports->training_time_s();
@@ -60,6 +61,7 @@ expected<void> stage_tensors::send(tensor t, payload body) {
                   body.bytes().size(), runtime::largest_tensor_bytes);
   t.from = training.name();
   t.iteration = training.iteration();
+  t.term = setup().incarnation;
   t.sent_s = owner_.reports->training_time_s();
   t.flows = owner_.options->flows;
   const auto to = address_of(t.to_pipeline, t.to_stage);
@@ -74,8 +76,13 @@ expected<void> stage_tensors::send(tensor t, payload body) {
 
 wan_path stage_tensors::path_of(const gradient_all_reduce::outgoing& g) const {
   const auto& s = setup();
-  if (g.what == tensor::kind::norm_partial) return s.backward;
-  if (g.what == tensor::kind::norm_sum) return s.forward;
+  if (g.what == tensor::kind::ready || g.what == tensor::kind::commit) {
+    if (g.to_stage < s.name.stage) return s.backward;
+    if (g.to_stage > s.name.stage) return s.forward;
+    if (!s.sites || s.sites->datacenters[g.to_pipeline] == s.sites->datacenters[s.name.pipeline])
+      return inside_datacenter();
+    return s.sites->forward.pairs > 0 ? s.sites->forward : s.sites->backward;
+  }
   if (g.what == tensor::kind::running && s.sites) return s.sites->forward;
   if (g.what == tensor::kind::running_sum && s.sites) return s.sites->backward;
   return g.to_stage == s.name.stage ? inside_datacenter() : s.tied;

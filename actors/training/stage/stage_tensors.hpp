@@ -45,8 +45,8 @@ class stage_tensors {
   received_tensors& received() { return received_; }
   const received_tensors& received() const { return received_; }
 
-  /// A tensor has arrived. False: of another iteration, or known already. Else the caller adds it
-  /// to received() or to the training's gradients.
+  /// A tensor has arrived. False: of another iteration or trainer, or known already. Else the
+  /// caller adds it to received() or to the training's gradients.
   bool accept(const tensor& t);
 
   /// A tensor of the present iteration; the caller sets its kind, destination, size and path. Fails

@@ -98,6 +98,9 @@ TEST_CASE("a tensor came if its receiver has sent what it can send only after it
   CHECK(kept_after(kind::activation, kind::sum, 0));
   CHECK_FALSE(kept_after(kind::tied_partial, kind::tied_sum, 0));
   CHECK(kept_after(kind::partial, kind::tied_sum, 0));
+  CHECK_FALSE(kept_after(kind::ready, kind::commit, 0));
+  CHECK(kept_after(kind::commit, kind::ready, 0));
+  CHECK_FALSE(kept_after(kind::commit, kind::ready, 0, 6));  // of the next iteration
   CHECK(kept_after(kind::sum, kind::partial, 0));
   CHECK_FALSE(kept_after(kind::sum, kind::partial, 0, 6));  // of the next iteration
   CHECK(kept_after(kind::sum, kind::partial, 0, 4));

@@ -187,7 +187,7 @@ TEST_CASE("a lost tensor of any kind, on any hop, costs under two seconds and no
   const auto undisturbed = run(two_pipelines());
   check_undisturbed(undisturbed.report, 6);
   for (const auto what : {kind::activation, kind::gradient, kind::partial, kind::sum,
-                          kind::tied_partial, kind::tied_sum})
+                          kind::tied_partial, kind::tied_sum, kind::ready, kind::commit})
     for (const std::uint64_t iteration : {0U, 2U, 5U})
       for (std::uint32_t hop = 0; hop < wan_hops; ++hop) {
         INFO("kind " << int(what) << ", iteration " << iteration << ", hop " << hop);

@@ -184,11 +184,13 @@ struct all_stages {
     const bool same = from_p == to_p;
     switch (what) {
       case tensor::kind::activation:
-      case tensor::kind::norm_sum:
         return same && to == from + 1;
       case tensor::kind::gradient:
-      case tensor::kind::norm_partial:
         return same && from == to + 1;
+      case tensor::kind::ready:
+        return to_p == 0 && (same ? from == to + 1 : from == to);
+      case tensor::kind::commit:
+        return from_p == 0 && (same ? to == from + 1 : from == to);
       case tensor::kind::partial:
       case tensor::kind::sum:
         return !same && from == to;
@@ -215,9 +217,9 @@ TEST_CASE(
       for (std::uint32_t p = 0; p < pipelines; ++p)
         for (std::uint32_t s = 0; s < stages; ++s) {
           const auto me = all.setup_of(p, s);
-          for (const auto what : {kind::activation, kind::gradient, kind::partial, kind::sum,
-                                  kind::tied_partial, kind::tied_sum, kind::norm_partial,
-                                  kind::norm_sum, kind::running, kind::running_sum})
+          for (const auto what :
+               {kind::activation, kind::gradient, kind::partial, kind::sum, kind::tied_partial,
+                kind::tied_sum, kind::ready, kind::commit, kind::running, kind::running_sum})
             for (std::uint32_t q = 0; q <= pipelines; ++q)
               for (std::uint32_t k = 0; k <= stages; ++k) {
                 const bool there = q < pipelines && k < stages;

@@ -122,10 +122,12 @@ class stage_fixture : public actor_fixture {
     std::function<std::shared_ptr<gpu::device_executor>(gpu::simulated_executor::clock,
                                                         gpu::simulated_executor::timer)>
         executor = nullptr;
+    /// The other stages agree to every update, and what it says and hears about that is not shown.
+    bool agrees = true;
   };
 
   explicit stage_fixture(stage_setup s) : stage_fixture{std::move(s), how{}} {}
-  stage_fixture(stage_setup s, how it) : setup{std::move(s)} {
+  stage_fixture(stage_setup s, how it) : setup{std::move(s)}, agrees_{it.agrees} {
     stage_options o;
     o.setup = setup;
     o.trainer = trainer_of_stage;
@@ -146,6 +148,7 @@ class stage_fixture : public actor_fixture {
                                  world.at(now_s() + wait_s, std::move(what));
                                });
     start<stage_state>(this_stage, std::move(o));
+    if (agrees_) answer();
   }
 
   /// A payload of that many bytes.
@@ -173,10 +176,27 @@ class stage_fixture : public actor_fixture {
     t.bytes = 1000;
     t.sent_s = now_s();
     t.path.pairs = 0;
+    t.term = setup.incarnation;
     return t;
   }
   using actor_fixture::receive;
-  void receive(const tensor& t, payload body = {}) { receive(before_stage, t, std::move(body)); }
+  /// The sender of the last gradient, or of a sum, can update.
+  void receive(const tensor& t, payload body = {}) {
+    receive(before_stage, t, std::move(body));
+    const bool at_end = t.what == tensor::kind::gradient ? t.microbatch + 1 == setup.microbatches
+                                                         : t.what == tensor::kind::sum;
+    if (agrees_ && at_end && setup.name.pipeline == 0) agree(tensor::kind::ready, t);
+  }
+  /// Another stage's word about the update of a tensor's iteration, with a squared norm of 0.
+  tensor word(tensor::kind what, const tensor& of, const stage_name& from) const {
+    auto t = tensor_of(what, of.iteration, 0);
+    t.from = from;
+    t.bytes = sizeof(double);
+    return t;
+  }
+  void agree(tensor::kind what, const tensor& of) {
+    receive(before_stage, word(what, of, of.from), bytes(sizeof(double)));
+  }
   void activation(std::uint64_t iteration, std::uint32_t m, payload body = {}) {
     receive(tensor_of(tensor::kind::activation, iteration, m), std::move(body));
   }
@@ -214,6 +234,24 @@ class stage_fixture : public actor_fixture {
 
   stage_setup setup;
   std::shared_ptr<device_by_hand> device = std::make_shared<device_by_hand>();
+
+ private:
+  /// Takes its words about updates, and tells it to do those for which it is ready.
+  void answer() {
+    std::erase_if(sent, [this](const auto& m) {
+      const auto* t = std::get_if<tensor>(&m.what);
+      if (!t || (t->what != tensor::kind::ready && t->what != tensor::kind::commit)) return false;
+      if (t->what == tensor::kind::ready)
+        give(inbound<tensor>{before_stage,
+                             word(tensor::kind::commit, *t, {lease_of_stage, 0, t->to_stage}),
+                             bytes(sizeof(double)),
+                             {}});
+      return true;
+    });
+    world.at(now_s() + 0.0004, [this] { answer(); });  // before a message has settled
+  }
+
+  bool agrees_ = true;
 };
 
 /// The order of `alone` once, up to the end of the update.

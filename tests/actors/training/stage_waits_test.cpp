@@ -213,7 +213,8 @@ TEST_CASE("what another stage asks for is sent once more, past the direct connec
   s.gradient(0, 0);
   s.gradient(0, 1);
   s.advance(1.5);
-  CHECK(s.report().sent_bytes == 3 * 1000);  // two activations, and one of them again
+  // Two activations, one of them again, and the word to update.
+  CHECK(s.report().sent_bytes == 3 * 1000 + 8);
 }
 
 TEST_CASE("a tensor that the network did not take is sent as soon as it is asked for") {
@@ -383,6 +384,7 @@ TEST_CASE("devices of a group sum by themselves, and tensors carry tied gradient
   const auto sent = s.only<tensor>();
   CHECK(sent.what == tensor_kind::tied_sum);
   CHECK(sent.to_stage == 2);
+  s.agree(tensor_kind::ready, from_peer(s, tensor_kind::sum));
   CHECK(s.executes<op::update>().sums.empty());
   CHECK(s.executes<op::update>().scale == 0.25);
   s.finish();

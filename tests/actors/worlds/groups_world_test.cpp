@@ -17,7 +17,8 @@ using harness::by_groups, harness::random_groups;
 namespace {
 
 /// Bytes that an iteration's sums send over the WAN: a stage's gradients once in each direction of
-/// each boundary between two runs of pipelines.
+/// each boundary between two runs of pipelines; and 8 bytes to and from each stage that agrees on
+/// the update with one of the first pipeline elsewhere.
 std::uint64_t sums_over_wan(const planners::timed_plan& t, bool tied) {
   std::uint64_t bytes = 0;
   const auto stages = t.layout.stages;
@@ -26,6 +27,8 @@ std::uint64_t sums_over_wan(const planners::timed_plan& t, bool tied) {
     const bool copy = tied && stages > 1 && s + 1 == stages;
     const auto summed = k.gradient_bytes - (copy ? k.tied_bytes : 0);
     bytes += 2 * (t.layout.runs_of(s).size() - 1) * summed;
+    for (std::uint32_t p = 1; p < t.layout.pipelines; ++p)
+      if (t.layout.datacenter_of(p, s) != t.layout.datacenter_of(0, s)) bytes += 2 * 8;
   }
   return bytes;
 }
@@ -67,4 +70,53 @@ TEST_CASE("groups of pipelines take the time of their plan's estimate, and its b
   }
   CHECK(several > 20);
   CHECK(near >= 57);  // of 60
+}
+
+TEST_CASE("peers in two datacenters agree on updates in one way there and back") {
+  constexpr double way_s = 0.02;
+  for (const std::uint32_t stages : {1u, 2u}) {
+    CAPTURE(stages);
+    random_source r{5};
+    auto x = random_groups(r);
+    auto& c = x.on;
+    c.datacenters.resize(1);
+    c.datacenters.push_back({"there", ""});
+    c.nodes.resize(16);
+    for (std::size_t n = 8; n < 16; ++n) c.nodes[n].datacenter = 1;
+    c.wan = {{0, 1, 1000 * way_s, 5, 0}};
+    x.groups.assign(2, {});
+    x.rows = 1;
+    for (std::uint32_t d = 0; d < 2; ++d) {
+      auto& g = x.groups[d];
+      g.pipelines = 1, g.microbatches = 4;
+      for (std::uint32_t s = 0; s < stages; ++s)
+        g.stages.push_back({16 / stages * s, 16 / stages, 1, gpu_index{0}, 0, d});
+    }
+    x.job.global_batch = 8;
+    x.job.pipeline.stages = stages;
+    x.job.iterations = 20;
+    x.job.model.tied_head = false;
+    x.job.model.needs_norm = false;
+    const auto placed = planners::plan_of_groups(c, planners::idle_index{c}, x.job, x.groups, 1);
+    REQUIRE(placed);
+    auto timed = planners::time_plan(c, x.job, placed->how, placed->where);
+    REQUIRE(timed);
+    const auto with = planners::evaluate(c, x.job, *timed, planners::fidelity::simulated);
+    timed->times.commit = {};
+    const auto without = planners::evaluate(c, x.job, *timed, planners::fidelity::simulated);
+    REQUIRE(with);
+    REQUIRE(without);
+    const double longer_s = with->iteration_s - without->iteration_s;
+    CAPTURE(with->iteration_s, longer_s);
+    CHECK(longer_s >= 0.9 * 2 * way_s);
+    CHECK(longer_s <= 1.1 * 2 * way_s);
+    training_simulation_options o;
+    o.cluster = std::make_shared<const cluster>(c);
+    o.job = x.job;
+    const auto run = simulate_training(std::move(o), std::make_shared<by_groups>(x.groups, 1));
+    if (!run) FAIL(run.error().text);
+    double sum_s = 0;
+    for (const auto& it : run->report.iterations) sum_s += it.end_s - it.begin_s;
+    CHECK(sum_s / 20 == Approx(with->iteration_s).epsilon(0.02));
+  }
 }

@@ -91,9 +91,12 @@ TEST_CASE("equal pipelines take as long in two groups as in one, by every estima
     CHECK(time_of(c, job, parts, fidelity::simulated) ==
           Approx(time_of(c, job, whole, fidelity::simulated)).epsilon(1e-9));
     // The closed form knows the slowest hop of each group: here some cross nodes, others do not.
+    // The sums of groups end together, and then come the words' ways to the first pipeline and
+    // back.
+    constexpr double words_s = 20e-6;
     for (const auto f : {fidelity::closed, fidelity::lower_bound}) {
       const double apart_s = time_of(c, job, parts, f), whole_s = time_of(c, job, whole, f);
-      CHECK(apart_s <= whole_s * (1 + 1e-9));
+      CHECK(apart_s <= whole_s + words_s);
       CHECK(apart_s > 0.99 * whole_s);
       if (stages % 2 == 0) CHECK(apart_s == Approx(whole_s).epsilon(1e-9));
     }

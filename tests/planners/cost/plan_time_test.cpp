@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "planners/cost/plan_time.hpp"
+#include "planners/cost/run_cost.hpp"
 #include "planners/plans/explicit_plan.hpp"
 #include "planners/plans/fits.hpp"
 #include "planners/policy/adaptive_plan.hpp"
@@ -84,7 +85,9 @@ TEST_CASE("an iteration of two unequal stages takes the time computed by hand") 
   REQUIRE(simulated);
   // It waits once: the third activation leaves after the first gradient's backward.
   const double wait = send + 3 * first + send - 3 * second;
-  CHECK(simulated->iteration_s == Approx(busy + wait));
+  // The last iteration of a window ends when the second stage has been told to update.
+  const double told = 10e-6 / static_cast<double>(t->times.iterations);
+  CHECK(simulated->iteration_s == Approx(busy + wait + told));
 }
 
 TEST_CASE("an update that needs the global gradient norm waits for no way between stages") {
@@ -107,9 +110,12 @@ TEST_CASE("an update that needs the global gradient norm waits for no way betwee
     const double way_s =
         apart ? cost_constants{}.wan_latency_us * 1e-6 : without->times.routes[0].forward.latency_s;
     REQUIRE(way_s > 0);
-    CHECK(without->times.norm_ways.empty());
-    REQUIRE(with->times.norm_ways.size() == 2);  // none after the last stage
-    CHECK(with->times.norm_ways[0] == Approx(way_s));
+    for (const auto* t : {&*with, &*without}) {
+      CHECK(t->times.commit.needed());
+      REQUIRE(t->times.commit.stages.size() == 2);  // none after the last stage
+      CHECK(t->times.commit.stages[0] == Approx(way_s));
+      CHECK(t->times.commit.peers == std::vector<double>{0, 0});
+    }
     for (const auto f : {fidelity::closed, fidelity::lower_bound, fidelity::simulated}) {
       const auto longer = evaluate(c, job, *with, f), shorter = evaluate(c, job, *without, f);
       REQUIRE(longer);
@@ -121,12 +127,30 @@ TEST_CASE("an update that needs the global gradient norm waits for no way betwee
   }
 }
 
-TEST_CASE("the global norm waits for the slowest stage of the pipeline") {
-  const std::vector<double> ways{0.5, 0.25};
-  CHECK(norm_arrivals({1, 2, 9}, ways) == std::vector<double>{9.75, 10.25, 10.5});
-  CHECK(norm_arrivals({1, 6, 2}, ways) == std::vector<double>{6.5, 7, 7.25});
-  CHECK(norm_arrivals({8, 2, 3}, ways) == std::vector<double>{8, 8.5, 8.75});
-  CHECK(norm_arrivals({4}, {}) == std::vector<double>{4});
+TEST_CASE("an update waits for the slowest stage of all pipelines") {
+  using times = std::vector<double>;
+  const commit_ways one{{0.5, 0.25, 0}, {0, 0, 0}};
+  CHECK(one.arrivals({1, 2, 9}) == times{9.75, 10.25, 10.5});
+  CHECK(one.arrivals({1, 6, 2}) == times{6.5, 7, 7.25});
+  CHECK(one.arrivals({8, 2, 3}) == times{8, 8.5, 8.75});
+  const commit_ways peers{{0.5, 0}, {0, 0, 2, 4}};
+  CHECK(peers.arrivals({1, 1, 1, 1}) == times{5.5, 6, 7.5, 10});
+  CHECK(peers.arrivals({9, 1, 1, 1}) == times{9, 9.5, 11, 13.5});
+  CHECK(commit_ways{{0}, {0, 0.5, 0.5}}.arrivals({1, 4, 2}) == times{4.5, 5, 5});
+  CHECK_FALSE(commit_ways{}.needed());
+}
+
+TEST_CASE("only stages of a training agree on their updates") {
+  auto job = trained(sample::gpt("hand", 1000, 3, 10, 100, 500), 8);
+  CHECK(agrees_on_updates(job));
+  job.train.reset();
+  CHECK_FALSE(agrees_on_updates(job));
+  job.train.emplace();
+  job.slots.emplace();
+  CHECK_FALSE(agrees_on_updates(job));
+  job.slots.reset();
+  job.program.command = {"train"};  // what it does is its own
+  CHECK_FALSE(agrees_on_updates(job));
 }
 
 TEST_CASE(

@@ -65,6 +65,7 @@ iteration_estimate estimate_of(const cluster& c, const job_spec& job,
 }
 
 constexpr std::uint64_t activation = 64 * 64 * 2;  // bytes of one sample's
+constexpr std::uint64_t word = 8;                  // each way, for each update
 
 }  // namespace
 
@@ -72,9 +73,10 @@ TEST_CASE("activations and their gradients are paid on each hop between datacent
   const auto c = priced_sites(2, 2, 4);
   const auto e = estimate_of(c, tiny_training(10, false), {group_in({0, 1}, 2, 5)});
   // Two pipelines of five micro-batches, each way.
-  const datacenter_traffic expected{{{0, 1}, 10 * activation}, {{1, 0}, 10 * activation}};
+  const auto bytes = 10 * activation + word;
+  const datacenter_traffic expected{{{0, 1}, bytes}, {{1, 0}, bytes}};
   CHECK(e.traffic == expected);
-  CHECK(e.traffic_per_iteration == Approx(10 * activation / 1e9 * (0.01 + 0.1)));
+  CHECK(e.traffic_per_iteration == Approx(bytes / 1e9 * (0.01 + 0.1)));
   CHECK(cost_of_iteration(e) ==
         Approx(e.iteration_s * e.cost_per_hour / 3600 + e.traffic_per_iteration));
 }
@@ -89,22 +91,29 @@ TEST_CASE("running sums are paid twice for each boundary, a tied embedding for b
   const auto timed = time_plan(c, job, p->how, p->where);
   REQUIRE(timed);
   const auto all = timed->costs[0].gradient_bytes;
-  CHECK(one.traffic ==
-        datacenter_traffic{{{0, 1}, all}, {{1, 0}, all}, {{1, 2}, all}, {{2, 1}, all}});
+  // The first pipeline agrees on updates with three peers there, and with one further on.
+  CHECK(one.traffic == datacenter_traffic{{{0, 1}, all + 3 * word},
+                                          {{1, 0}, all + 3 * word},
+                                          {{1, 2}, all},
+                                          {{2, 1}, all},
+                                          {{0, 2}, word},
+                                          {{2, 0}, word}});
   // In one datacenter nothing is paid.
   CHECK(estimate_of(c, job, {group_in({0}, 6, 2)}).traffic.empty());
   const auto tied = estimate_of(c, tiny_training(4, true), {group_in({0, 1}, 2, 2)});
   const std::uint64_t embedding = 100 * 64 * 2;
-  CHECK(tied.traffic.at({1, 0}) == 4 * activation + 2 * embedding);
+  CHECK(tied.traffic.at({1, 0}) == 4 * activation + 2 * embedding + word);
 }
 
-TEST_CASE("a pipeline's parts of the model multiply its hops, and its norms are counted") {
+TEST_CASE(
+    "a pipeline's parts of the model multiply its hops, and its agreements are counted once") {
   const std::vector<std::uint32_t> at{0, 0, 1};
   const std::vector<std::uint64_t> bytes{7, 9, 0};
   datacenter_traffic all;
-  add_pipelines(all, at, {3, bytes, 0, true, 2}, 10);
+  add_pipelines(all, at, {3, bytes, 0, 2}, 10);
+  add_agreement(all, at);
   // Twice over the hop in the middle, once from the end to the begin.
-  CHECK(all.at({0, 1}) == 10 * (2 * 3 * 9 + 8 + 3 * 7));
+  CHECK(all.at({0, 1}) == 10 * (2 * 3 * 9 + 3 * 7) + 8);
   CHECK(all.at({1, 0}) == all.at({0, 1}));
 }
 
