@@ -39,7 +39,7 @@ const std::vector<module_floors>& all_floors() {
         {"profiling"},
         {"kinds"}}},
       {"actors",
-       {{"protocol", "training/collectives"},
+       {{"protocol", "training/collectives", "training/replicas"},
         {"serving/front", "serving/decoder"},
         {"serving/prefill"},
         {"training/planning"},

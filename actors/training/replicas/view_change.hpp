@@ -1,0 +1,97 @@
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+namespace troupe::actors {
+
+/// A replica of a stage, within a lease. Numbers are not used again.
+struct replica_id {
+  std::uint32_t stage = 0, replica = 0;
+
+  auto operator<=>(const replica_id&) const = default;
+};
+
+/// Where a replica stands: after that many updates, and whether it holds all sums of the next one.
+struct replica_place {
+  std::uint64_t boundary = 0;
+  bool ready = false;
+
+  bool operator==(const replica_place&) const = default;
+};
+
+/// How a trainer that has lost replicas, or begins a term, brings those that are left to one
+/// boundary. A view says which replicas a training has; views of a term are numbered, and a replica
+/// that has answered in one ignores everything of those before, so that nothing is agreed on behind
+/// the trainer's back.
+///
+///   stable      -> gathering, when a replica is suspected; with the next number
+///   gathering   asks all for their place -> registering, when all have answered or are suspected
+///   registering asks the controller to write down which replicas are left, if these are others
+///   than
+///               it knows: only then is anybody told to begin -> beginning, when it has
+///   beginning   tells all the boundary from which they go on -> stable, when all have begun
+///   lost        a stage has no replica left: the training restarts from its checkpoint
+///
+/// A suspicion in any of them leads back to gathering, with the next number: nothing that was
+/// decided by then counts.
+///
+/// Why one boundary: an update is agreed on by all replicas of a view (update_commit.hpp), which
+/// are ready then, and stay so until they update. So those that are left are all at i and ready, or
+/// some at i + 1 and the others at i and ready: they can all go to i + 1. If the update was not
+/// agreed on, nobody is at i + 1 and nobody can come there any more.
+///
+/// It decides; the trainer sends, repeats on every tick, and suspects.
+class view_change {
+ public:
+  enum class phase { stable, gathering, registering, beginning, lost };
+
+  view_change() = default;
+  /// A training's first view: all replicas begin at the same boundary, and none is to be asked.
+  view_change(std::set<replica_id> replicas, std::uint32_t stages)
+      : stages_{stages}, registered_{replicas}, members_{std::move(replicas)} {}
+  /// Another trainer takes over: begins with a gather of the registered replicas.
+  static view_change in_new_term(std::set<replica_id> registered, std::uint32_t stages);
+
+  phase state() const { return phase_; }
+  std::uint64_t number() const { return number_; }
+  /// The present view's replicas, or while it changes, those that are left.
+  const std::set<replica_id>& members() const { return members_; }
+  /// The boundary from which the view goes on. REQUIRES: beginning or later.
+  std::uint64_t from() const { return from_; }
+
+  /// The replica is not to be waited for.
+  void suspect(const replica_id& r);
+  /// An answer to the gather of this number. Older ones are ignored.
+  void on_place(const replica_id& r, std::uint64_t number, const replica_place& at);
+  /// The controller has written down the view of this number.
+  void on_registered(std::uint64_t number);
+  /// A replica goes on in the view of this number.
+  void on_begun(const replica_id& r, std::uint64_t number);
+
+  /// Whom to ask for its place, or to tell to begin: those that have not answered.
+  std::vector<replica_id> unanswered() const;
+
+ private:
+  void gather();
+  void decide();
+  bool has_every_stage() const;
+
+  std::uint32_t stages_ = 1;
+  std::set<replica_id> registered_, members_;
+  std::uint64_t number_ = 0, from_ = 0;
+  phase phase_ = phase::stable;
+  std::map<replica_id, replica_place> places_;
+  std::set<replica_id> begun_;
+};
+
+/// The boundary to which replicas at these places can all go; none: their places contradict the
+/// agreement. REQUIRES: there is a place.
+std::optional<std::uint64_t> common_boundary(const std::map<replica_id, replica_place>& places);
+
+}  // namespace troupe::actors
