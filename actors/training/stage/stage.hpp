@@ -48,6 +48,10 @@ namespace troupe::actors {
 ///   norm_exchange   the stages add up the squared norms, each with its neighbours
 ///     -> update, when the norm of the whole model is known
 ///   update     the optimizer step
+///     -> evaluating, if held-out samples are due; -> saving, if a checkpoint is due; else reports
+///     the iteration -> steps
+///   evaluating runs held-out micro-batches forward: waits for the next one's input, or the device
+///   executes it
 ///     -> saving, if a checkpoint is due; else reports the iteration -> steps
 ///   saving     the device writes its part of the checkpoint
 ///     -> reports the iteration -> steps
@@ -91,6 +95,7 @@ class stage_state {
     norms,
     norm_exchange,
     update,
+    evaluating,
     saving
   };
 
@@ -117,7 +122,10 @@ class stage_state {
   void advance_exchange();
   void update(gpu::own_and_tied sums);
   void advance_norm();
-  void end_iteration(const gpu::operations::update::result& done);
+  void end_update(const gpu::operations::update::result& done);
+  void advance_evaluation();
+  void end_evaluation(gpu::outcome o);
+  void end_iteration();
   void save();
   void saved();
 
@@ -142,6 +150,7 @@ class stage_state {
   void send_all(gradient_exchange::outgoing gradients);
   stage_tensors::wait waits_for() const;
 
+  stage_step evaluation_step() const;
   const stage_name& me() const { return o_.setup.name; }
   bool first() const { return me().stage == 0; }
   bool last() const { return me().stage + 1 == o_.setup.stages; }
@@ -159,10 +168,12 @@ class stage_state {
   bool busy_ = false;  // the device executes an operation, or will once the guest's has ended
   bool failed_ = false;
   bool asked_to_join_ = false;
-  bool device_released_ = false;  // its part of the lease is over
-  std::size_t next_ = 0;          // of the order
-  std::vector<bool> recomputes_;  // by micro-batch
-  double submitted_s_ = 0;        // when the device was last given an operation
+  bool device_released_ = false;             // its part of the lease is over
+  std::size_t next_ = 0;                     // of the order
+  std::uint32_t evaluated_ = 0;              // held-out micro-batches of this iteration
+  gpu::operations::update::result updated_;  // of this iteration
+  std::vector<bool> recomputes_;             // by micro-batch
+  double submitted_s_ = 0;                   // when the device was last given an operation
   double exchange_began_s_ = 0;
 };
 
