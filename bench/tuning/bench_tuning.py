@@ -307,7 +307,7 @@ def engine_loss(folder, rows, *more):
 
 
 def troupe(*words):
-    found = subprocess.run([os.environ["TROUPE_PROGRAM"], *words], capture_output=True, text=True,
+    found = subprocess.run([os.environ["TROUPE_PROGRAM"], *words], capture_output=True, text=True, cwd=tempfile.gettempdir(),
                            env={**os.environ, "TROUPE_PYTHON": sys.executable})
     if found.returncode:
         raise SystemExit(found.stderr + found.stdout)

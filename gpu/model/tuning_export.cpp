@@ -74,8 +74,8 @@ expected<std::vector<safetensors>> weights_in(const fs::path& folder) {
 
 /// Without the prefix that some files of GPT-2 have.
 std::string without_prefix(const std::string& name) {
-  constexpr std::string_view prefix = "transformer.";
-  return name.starts_with(prefix) ? name.substr(prefix.size()) : name;
+  constexpr std::string_view of_gpt2 = "transformer.";
+  return name.starts_with(of_gpt2) ? name.substr(of_gpt2.size()) : name;
 }
 
 /// The training's parameters by the names of the folder's tensors.
