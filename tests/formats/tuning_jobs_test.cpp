@@ -24,8 +24,8 @@ model two_layers() {
 }
 
 /// A folder that is a model's by its config.json, and a file of examples.
-struct folder : scratch {
-  folder() {
+struct tuning_folder : scratch {
+  tuning_folder() {
     std::filesystem::create_directory(path("base"));
     write("base/config.json", "{}");
     write("data.jsonl", "{}\n");
@@ -58,7 +58,7 @@ constexpr const char* both = "base: base, data: data.jsonl";
 
 TEST_CASE(
     "a training of a model folder has a program without a file, whose arguments are its keys") {
-  const folder here;
+  const tuning_folder here;
   const auto job = here.load(std::string{both} + ", packing: true, betas: [0.8, 0.95], threads: 2");
   REQUIRE(job);
   const auto& p = *job->train->program;
@@ -81,7 +81,7 @@ TEST_CASE(
 }
 
 TEST_CASE("numbers that a job of a folder has are kept, and adapters learn at ten times the rate") {
-  const folder here;
+  const tuning_folder here;
   const auto rate_of = [&](const std::string& more) {
     const auto job = here.load(both + more, ", global_batch: 8, iterations: 30");
     REQUIRE(job);
@@ -95,20 +95,20 @@ TEST_CASE("numbers that a job of a folder has are kept, and adapters learn at te
 }
 
 TEST_CASE("a job of a folder is read as it is written") {
-  const folder here;
+  const tuning_folder here;
   const auto job = here.load(std::string{both} +
                                  ", adapter: {rank: 4, targets: attention}, held_out: 0.5, "
                                  "evaluate_every: 3, sequence: 64",
                              ", global_batch: 8, iterations: 30, pipeline: {stages: 2}");
   REQUIRE(job);
   const auto again = formats::load_job(here.write("again.yaml", formats::job_text(*job)), {},
-                                       nullptr, folder::complete);
+                                       nullptr, tuning_folder::complete);
   REQUIRE(again);
   CHECK(*again == *job);
 }
 
 TEST_CASE("keys of a folder's job that exclude each other are refused, and values out of range") {
-  const folder here;
+  const tuning_folder here;
   const auto with = [&](const std::string& more) { return here.refusal(both + more); };
   CHECK(with("") == "none");
   CHECK(with(", program: a.py").find("train.program: found with base") != std::string::npos);
