@@ -169,8 +169,8 @@ void describe_model(map_reader& map, job_spec& job, const program_description& d
   if (!describe)
     return map.fail("model",
                     job.train->program->file.empty()
-                        ? "missing; the folder of train.base is read where a job is submitted, "
-                          "planned or trained"
+                        ? "missing; expected a command that reads the folder of train.base: "
+                          "submit, plan, check or train"
                         : "missing; expected the file that `troupe describe PROGRAM --out FILE` "
                           "writes");
   if (!map.found().good()) return;

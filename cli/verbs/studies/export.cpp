@@ -47,7 +47,7 @@ class export_verb final : public verb {
         ->check(CLI::IsMember({"safetensors", "pt"}));
     app.add_flag("--merged", merged_, "An adapter with its base: a folder of all weights");
     app.add_flag("--best", best_,
-                 "The checkpoint whose held-out loss is the lowest, not the newest");
+                 "The checkpoint with the lowest held-out loss instead of the newest");
     app.add_option("--dtype", dtype_,
                    "Of a fine-tuned folder's weights: base (default), as its base has them, or f32")
         ->check(CLI::IsMember({"base", "f32"}));
@@ -55,8 +55,9 @@ class export_verb final : public verb {
                    "Python interpreter for --format pt (default: $TROUPE_PYTHON, else python3)");
     app.footer(
         "The folder is for GPT2LMHeadModel.from_pretrained of Python's transformers; a program's, "
-        "for nn.Sequential(*layers).load_state_dict or troupe.load; that of a training with base: "
-        "a model folder like its base, or its adapter as PEFT has them.");
+        "for nn.Sequential(*layers).load_state_dict or troupe.load; of a training with base it is "
+        "a "
+        "model folder, or an adapter in PEFT's format.");
   }
 
   int run(output& out) override {

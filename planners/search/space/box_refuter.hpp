@@ -139,7 +139,7 @@ class box_refuter {
   /// longest step at least, and at most.
   double max_number(const plan_box& box, std::uint32_t stages, double way_s, double step_s,
                     double limit_s) const;
-  /// The longest way of a line of a range that can do so many.
+  /// The longest way of a line of a range that can run that number.
   double longest_way_s(const plan_box& box, const step_range& range, std::uint32_t stages,
                        double number) const;
   /// Numbers of micro-batches, up to `to`, that no line does whose way is longer than that.
@@ -150,11 +150,11 @@ class box_refuter {
     std::uint32_t stages = 0;
     std::vector<number_range> numbers;
   };
-  /// All numbers that lines of so many stages of a range can do. `shortest_s`: of their ways.
+  /// All numbers that lines of that many stages of a range can run. `shortest_s`: of their ways.
   std::vector<number_range> numbers_of(const plan_box& box, const step_range& range,
                                        std::uint32_t stages, double shortest_s) const;
   /// Whether no line of a range does more micro-batches than it costs: for each number of them a
-  /// line that does so many has a way that is short enough, and by some worth of the prices it
+  /// line that runs that number has a way that is short enough, and by some worth of the prices it
   /// costs as much. A line that does more after all is added.
   bool numbers_refute(const priced_box& at, const step_range& range);
 
