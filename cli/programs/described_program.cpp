@@ -1,6 +1,8 @@
 #include "cli/programs/described_program.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +12,7 @@
 #include "cli/output/output_file.hpp"
 #include "cli/programs/python_module.hpp"
 #include "formats/load/load.hpp"
+#include "gpu/examples/tuning_rows.hpp"
 #include "messages/admission/admission.hpp"
 #include "messages/admission/admission_problems.hpp"
 #include "messages/base/refuse.hpp"
@@ -96,6 +99,58 @@ expected<described_program> describe_program(const layer_file& p, const std::str
 
 namespace {
 
+/// A batch of which an epoch has 50, of 4 to 64 samples: small data would have few updates else.
+std::uint64_t usual_batch(std::uint64_t rows) {
+  constexpr std::uint64_t updates = 50, smallest = 4, largest = 64;
+  return std::clamp(std::bit_floor(std::max<std::uint64_t>(rows / updates, 1)), smallest, largest);
+}
+
+/// The numbers that follow from those of the rows, where the job has none.
+std::uint64_t complete_counts(layer_file& p, const tuning& u) {
+  auto arguments = json::parse(p.arguments, nullptr, false);
+  auto batch = arguments.value("global_batch", std::uint64_t{0});
+  auto iterations = arguments.value("iterations", std::uint64_t{0});
+  if (batch == 0) batch = usual_batch(u.rows);
+  if (iterations == 0)
+    iterations = static_cast<std::uint64_t>(
+        std::ceil(u.epochs * static_cast<double>(u.rows) / static_cast<double>(batch)));
+  arguments["global_batch"] = batch;
+  arguments["iterations"] = iterations;
+  p.arguments = arguments.dump();
+  return iterations;
+}
+
+expected<troupe::model> describe_folder(layer_file& p) {
+  const auto read = gpu::tuning_of(p);
+  if (!read) return refuse(read.error());
+  auto u = **read;
+  if (u.date.empty()) u.date = gpu::today();
+  const auto seed = json::parse(p.arguments, nullptr, false).value("seed", std::uint64_t{1});
+  const auto rows = gpu::read_tuning_rows(u, seed);
+  if (!rows) return refuse(rows.error());
+  u.rows = rows->trained.rows.size();
+  u.trained_tokens = rows->trained.trained_tokens;
+  u.sequence = rows->trained.sequence;
+  u.held_out_rows = rows->held_out ? rows->held_out->rows.size() : 0;
+  gpu::add_counts(p, u);
+  const auto updates = complete_counts(p, u);
+  const auto package = runtime::find_python_package();
+  if (!package)
+    return refuse(reason::kind::unavailable, "the Python package of this program is missing");
+  temporary_directory folder;
+  const auto files =
+      gpu::write_tuning_rows(fs::path{folder.file("rows")}.parent_path().string(), *rows);
+  if (!files) return refuse(files.error());
+  auto own = p;
+  own.file = (package->folder / "troupe" / "programs" / gpu::tuning_program).string();
+  own.arguments = gpu::program_arguments(u, *files, updates);
+  auto d = describe_program(own);
+  if (!d) return refuse(d.error());
+  if (const auto name = fs::path{u.base}.filename().string(); admission::is_name(name))
+    d->model.name = name;
+  return std::move(d->model);
+}
+
 /// Programs and scripts that are given in a job file's place; empty: it is neither.
 std::string advice_on_program(const fs::path& file) {
   const auto extension = file.extension().string();
@@ -121,6 +176,7 @@ expected<job_spec> load(const std::string& file, std::span<const gpu_type> catal
     return refuse(reason::kind::invalid, std::move(advice));
   return formats::load_job(file, catalogue, notices, [&](layer_file& p) -> expected<troupe::model> {
     if (before) before(p);
+    if (p.file.empty()) return describe_folder(p);
     auto d = describe_program(p);
     if (!d) return refuse(d.error());
     p.sha256 = d->sha256;
@@ -142,8 +198,10 @@ expected<job_spec> load_job(const std::string& file, std::span<const gpu_type> c
 
 expected<job_spec> load_job(const output& out, const std::string& file,
                             std::vector<std::string>* notices) {
-  return load(file, {}, notices,
-              [&](const layer_file& p) { out.note("troupe: reads the layers of {}", p.file); });
+  return load(file, {}, notices, [&](const layer_file& p) {
+    out.note("troupe: reads {}",
+             p.file.empty() ? "the folder and its data" : "the layers of " + p.file);
+  });
 }
 
 }  // namespace troupe::cli

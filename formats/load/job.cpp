@@ -168,17 +168,26 @@ void assume_model(map_reader& map, job_spec& job) {
 void describe_model(map_reader& map, job_spec& job, const program_description& describe) {
   if (!describe)
     return map.fail("model",
-                    "missing; expected the file that `troupe describe PROGRAM --out FILE` "
-                    "writes");
+                    job.train->program->file.empty()
+                        ? "missing; expected a command that reads the folder of train.base: "
+                          "submit, plan, check or train"
+                        : "missing; expected the file that `troupe describe PROGRAM --out FILE` "
+                          "writes");
   if (!map.found().good()) return;
-  auto m = describe(*job.train->program);
+  auto& p = *job.train->program;
+  auto m = p.file.empty()
+               ? describe_tuning(
+                     job, {map.find("global_batch") != nullptr, map.find("iterations") != nullptr},
+                     describe)
+               : describe(p);
   if (!m) return map.found().add(m.error());
   job.model = std::move(*m);
 }
 
-bool trains_program(map_reader& map) {
+/// Has `train` this key?
+bool trains(map_reader& map, const char* key) {
   const auto* train = map.find("train");
-  return train && train->has("program");
+  return train && train->has(key);
 }
 
 /// A 1 that stands in for a number that nobody has given says so by itself (stated_length.hpp); one
@@ -194,7 +203,8 @@ void read_work(map_reader& map, job_spec& job, const fs::path& directory,
   const bool is_program = map.find("command") != nullptr;
   // A slot job has no model, and its batch is its micro-batches.
   const bool has_work = !is_program && map.find("slots") == nullptr;
-  const bool described = trains_program(map) && !map.find("model");
+  const bool tunes = trains(map, "base");
+  const bool described = tunes || (trains(map, "program") && !map.find("model"));
   if (described) job.model.family = "layers";
   if (const auto* v = map.find("model", has_work && !described ? need::required : need::optional))
     job.model = v->what == value::kind::map ? read_model(map.found(), *v, "model", directory)
@@ -211,6 +221,8 @@ void read_work(map_reader& map, job_spec& job, const fs::path& directory,
   read_retries(map, job);
   read_environment(map, job);
   read_training(map, job, directory);
+  if (tunes && map.find("model"))
+    map.fail("model", "found with train.base, whose folder is the model; expected one of them");
   if (described && job.train && job.train->program) describe_model(map, job, describe);
   read_memory(map, job);
 }

@@ -128,10 +128,35 @@ json retries_map(const retry_rule& r) {
   return map;
 }
 
+/// The keys of a training of a model folder, which are the arguments of its program. What the
+/// reader counts itself is left out, and texts that are empty.
+json tuning_map(const layer_file& p, json map) {
+  auto arguments = json::parse(p.arguments, nullptr, false);
+  const auto taken = [&](const char* name) {
+    auto value = arguments.value(name, json());
+    arguments.erase(name);
+    return value;
+  };
+  for (const auto* counted : {"hash", "rows", "trained_tokens", "held_out_rows"}) taken(counted);
+  map["betas"] = {taken("beta_1"), taken("beta_2")};
+  json adapter;
+  for (const auto* key : {"rank", "alpha", "targets", "rslora"})
+    adapter[key] = taken((std::string{"adapter_"} + key).c_str());
+  if (adapter["rank"] != 0) map["adapter"] = std::move(adapter);
+  if (arguments.value("held_out", 0.0) == 0 && arguments.value("eval_data", "").empty())
+    taken("evaluate_every");
+  for (const auto& [key, value] : arguments.items())
+    if (value != "" && !(key == "sequence" && value == 0)) map[key] = value;
+  add_keys(map, admission::program_keys(), p);
+  map.erase("program");
+  return map;
+}
+
 json train_map(const training& t) {
   json map = json::object();
   add_keys(map, admission::train_keys(), t);
   if (!t.program) return map;
+  if (t.program->file.empty()) return tuning_map(*t.program, std::move(map));
   add_keys(map, admission::program_keys(), *t.program);
   if (!t.program->arguments.empty())
     map["arguments"] = json::parse(t.program->arguments, nullptr, false);
@@ -159,7 +184,10 @@ json file_of(const job_spec& job) {
   json file{{"name", job.name}};
   auto keys = admission::job_keys(!facts_of(job).has_processes && !job.slots && !job.serve);
   if (job.serve) std::erase_if(keys, [](const auto& k) { return !k.use.served; });
-  if (!job.serve && !job.slots && !job.assumed.model) file["model"] = model_map(job.model);
+  // That of a model folder is the folder's.
+  const bool tunes = job.train && job.train->program && job.train->program->file.empty();
+  if (!job.serve && !job.slots && !job.assumed.model && !tunes)
+    file["model"] = model_map(job.model);
   if (facts_of(job).has_processes) file["command"] = job.program.command;
   add_keys(file, keys, job);
   add_gpus(file, job);

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "formats/load/load.hpp"
 #include "formats/parse/reader.hpp"
 #include "messages/domain/job.hpp"
 #include "messages/domain/profile.hpp"
@@ -60,6 +61,15 @@ bubble_lending read_bubbles(findings& found, const value& v, bool needs_folder,
 /// The absolute path of a file or folder that a job names: in the job's directory, the current one
 /// or that of the shipped files, whichever has it first; else in the job's.
 std::string found_path(const std::string& named, const std::filesystem::path& directory);
+
+/// Which numbers the job file has; others follow from those of the rows.
+struct stated_counts {
+  bool batch = false, iterations = false;
+};
+/// The model of such a training; `describe` completes the program's arguments, which beside others
+/// are seed, global_batch and iterations meanwhile, the latter two 0 where nobody has stated them.
+expected<model> describe_tuning(job_spec& job, stated_counts stated,
+                                const program_description& describe);
 
 /// A job's `train:`, `slots:` and `pipeline:`. Relative paths in `train:` are made absolute: the
 /// first existing file in the job's directory, the current one or the shipped files; otherwise, and

@@ -157,14 +157,7 @@ class example_reader {
     if (set_.examples.empty())
       return refuse(reason::kind::invalid, "{}: found {}, expected at least one example", file,
                     set_.dropped > 0 ? "no example that fits into a row" : "no line");
-    std::vector<std::uint32_t> lengths;
-    for (const auto& e : set_.examples)
-      lengths.push_back(static_cast<std::uint32_t>(e.tokens.size()));
-    if (how_.packing) {
-      set_.rows = packed(lengths, set_.sequence);
-    } else {
-      for (std::uint32_t i = 0; i < lengths.size(); ++i) set_.rows.push_back({i});
-    }
+    make_rows(set_, how_.packing);
     return std::move(set_);
   }
 
@@ -209,7 +202,6 @@ class example_reader {
                     "answer",
                     place, length);
     set_.tokens += e.tokens.size();
-    set_.trained_tokens += static_cast<std::uint64_t>(trained);
     if (set_.tokens > max_tokens)
       return refuse(reason::kind::invalid, "{}: found more than {} tokens up to here", place,
                     max_tokens);
@@ -217,6 +209,7 @@ class example_reader {
     const auto begins = std::ranges::find_if(e.tokens, [&](auto t) { return t != first; });
     set_.begins = std::max(set_.begins, static_cast<std::uint32_t>(begins - e.tokens.begin()));
     set_.examples.push_back(std::move(e));
+    set_.line_of.push_back(set_.lines);
     return {};
   }
 
@@ -242,6 +235,22 @@ expected<example_model> open_example_model(const std::filesystem::path& folder) 
 double example_set::fill() const {
   const auto room = static_cast<double>(rows.size()) * sequence;
   return room > 0 ? static_cast<double>(tokens) / room : 0;
+}
+
+void make_rows(example_set& s, bool packing) {
+  std::vector<std::uint32_t> lengths;
+  s.rows.clear();
+  s.tokens = s.trained_tokens = 0;
+  for (const auto& e : s.examples) {
+    lengths.push_back(static_cast<std::uint32_t>(e.tokens.size()));
+    s.tokens += e.tokens.size();
+    s.trained_tokens += static_cast<std::uint64_t>(std::ranges::count(e.trained, true));
+  }
+  if (packing) {
+    s.rows = packed(lengths, s.sequence);
+  } else {
+    for (std::uint32_t i = 0; i < lengths.size(); ++i) s.rows.push_back({i});
+  }
 }
 
 expected<example_set> read_examples(const std::string& file, const example_model& m,

@@ -26,6 +26,7 @@ expected<example_model> open_example_model(const std::filesystem::path& folder);
 /// The examples of a file, as rows of a training.
 struct example_set {
   std::vector<training_example> examples;        // in the file's order
+  std::vector<std::uint64_t> line_of;            // of each example
   std::vector<std::vector<std::uint32_t>> rows;  // numbers of examples
   std::uint32_t sequence = 0;                    // tokens of a row at most
   std::string form;                              // messages, conversations, prompt or text
@@ -43,6 +44,9 @@ struct example_set {
   /// Tokens by those that the rows could have.
   double fill() const;
 };
+
+/// Puts the examples of a set into rows, and counts their tokens.
+void make_rows(example_set& s, bool packing);
 
 /// Reads a file of examples, a JSON object a line. Fails with FILE:LINE, what was found and what is
 /// expected; for lines of more than 16 MiB, files of more than 8 GiB, and 2^31 tokens.

@@ -11,17 +11,23 @@
 #include <utility>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "gpu/files/directory_entries.hpp"
 #include "gpu/model/checkpoint_folders.hpp"
 #include "gpu/model/layer_index.hpp"
 #include "messages/base/refuse.hpp"
+#include "messages/base/whole_file.hpp"
 #include "messages/base/whole_number.hpp"
+#include "text/json/json_file.hpp"
 
 namespace troupe::gpu {
 
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* best_file = "best.json";
 
 /// Without what a writer that was killed has left behind it: ".new", or a worker's ".4242.part".
 std::string_view without_temporary_end(std::string_view name) {
@@ -84,9 +90,32 @@ expected<std::shared_ptr<const reading_lock>> reading_lock::of(const fs::path& c
   return std::shared_ptr<const reading_lock>{new reading_lock{std::move(fd)}};
 }
 
+expected<void> write_best(const fs::path& root, const best_checkpoint& b) {
+  return write_whole_file(
+      (root / best_file).string(),
+      nlohmann::json{{"iteration", b.iteration}, {"loss", b.loss}}.dump() + "\n");
+}
+
+expected<std::optional<best_checkpoint>> read_best(const fs::path& root) {
+  constexpr std::size_t limit_bytes = 4096;
+  const auto file = root / best_file;
+  std::error_code error;
+  if (!fs::exists(file, error)) return std::optional<best_checkpoint>{};
+  const auto found = read_json_file(file, limit_bytes);
+  if (!found) return refuse(found.error());
+  try {
+    return best_checkpoint{found->at("iteration").get<std::uint64_t>(),
+                           found->at("loss").get<double>()};
+  } catch (const nlohmann::json::exception&) {
+    return refuse(reason::kind::malformed, "{}: expected the numbers iteration and loss",
+                  file.string());
+  }
+}
+
 /// Only complete checkpoints count for `keep`; incomplete ones that are older than the last one
 /// kept go too. Those after `iteration` are left alone.
-void remove_old_checkpoints(const fs::path& root, std::uint64_t iteration, std::uint32_t keep) {
+void remove_old_checkpoints(const fs::path& root, std::uint64_t iteration, std::uint32_t keep,
+                            std::uint64_t best) {
   auto all = checkpoints_in(root);
   std::erase_if(all, [&](const auto& c) { return c.iteration > iteration; });
   std::ranges::sort(all, std::ranges::greater{}, &listed_checkpoint::iteration);
@@ -94,7 +123,7 @@ void remove_old_checkpoints(const fs::path& root, std::uint64_t iteration, std::
   for (const auto& c : all) {
     if (kept < keep)
       kept += c.complete;
-    else
+    else if (c.iteration != best || best == 0)
       remove_checkpoint(c.directory);
   }
 }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "messages/base/descriptor.hpp"
@@ -25,11 +26,20 @@ class reading_lock {
   descriptor index_;
 };
 
+/// The checkpoint whose held-out loss is the lowest: `best.json` in a training's folder.
+struct best_checkpoint {
+  std::uint64_t iteration = 0;
+  double loss = 0;
+};
+expected<void> write_best(const std::filesystem::path& root, const best_checkpoint& b);
+/// Nothing: the training has not evaluated. Fails for a file that is damaged.
+expected<std::optional<best_checkpoint>> read_best(const std::filesystem::path& root);
+
 /// Removes the files that trainings have written in checkpoints older than the newest `keep`
 /// complete ones up to `iteration`, incomplete ones included; later ones stay, and so do those
-/// that are being read. Call with the fence held and the checkpoint of `iteration` durable.
-/// `keep` is at least 1.
+/// that are being read, and the one of iteration `best`, which is above 0. Call with the fence held
+/// and the checkpoint of `iteration` durable. `keep` is at least 1.
 void remove_old_checkpoints(const std::filesystem::path& root, std::uint64_t iteration,
-                            std::uint32_t keep);
+                            std::uint32_t keep, std::uint64_t best = 0);
 
 }  // namespace troupe::gpu

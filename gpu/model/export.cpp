@@ -3,7 +3,10 @@
 #include <nlohmann/json.hpp>
 
 #include "gpu/model/checkpoint.hpp"
+#include "gpu/model/checkpoint_folders.hpp"
+#include "gpu/model/checkpoint_retention.hpp"
 #include "gpu/model/layer_export.hpp"
+#include "gpu/model/tuning_export.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/whole_file.hpp"
 #include "text/json/json_file.hpp"
@@ -119,7 +122,7 @@ expected<void> copy_tokenizer(const export_wish& w, const troupe::model& m) {
 // Existing models are never overwritten: the folder may be the source of other programs.
 expected<void> make_target(const fs::path& to) {
   std::error_code error;
-  for (const auto* name : {"config.json", exported_weights, exported_pt})
+  for (const auto* name : {"config.json", exported_weights, exported_pt, "adapter_config.json"})
     if (fs::exists(to / name, error))
       return refuse(reason::kind::refused, "{}: already exists; use another directory",
                     (to / name).string());
@@ -130,11 +133,25 @@ expected<void> make_target(const fs::path& to) {
 }
 
 expected<exported> export_program(const export_wish& w, const checkpoint& from) {
+  const auto base = base_of(from);
+  if (!base) return refuse(base.error());
+  if (w.merged && !*base)
+    return refuse(reason::kind::invalid,
+                  "--merged: found a checkpoint of another program than a folder's fine-tuning");
   if (w.model || !w.tokenizer.empty())
     return refuse(reason::kind::invalid,
                   "found a program's checkpoint with a job or a tokenizer, which apply to the "
                   "built-in model only");
   if (auto ok = make_target(w.to); !ok) return refuse(ok.error());
+  if (*base && w.form != export_form::pt) {
+    const auto done = export_tuning({w.to, w.merged, w.all_f32, w.sha256_of}, from, **base);
+    if (!done) return refuse(done.error());
+    exported all{{}, from.iteration(), done->parameters, false, true};
+    all.kind = done->kind;
+    all.base = **base;
+    all.rank = done->rank;
+    return all;
+  }
   const auto done = export_layers(from, w.to / exported_weights);
   if (!done) return refuse(done.error());
   return exported{{}, from.iteration(), done->parameters, false, true, done->frozen};
@@ -163,11 +180,25 @@ expected<exported> export_built_in(const export_wish& w, const checkpoint& read,
   return done;
 }
 
+/// The folder of the newest checkpoint, or of the best; else the one that was given.
+expected<fs::path> checkpoint_of(const export_wish& w) {
+  const auto newest = newest_checkpoint(w.checkpoint);
+  if (!w.best) return newest ? newest->directory : w.checkpoint;
+  const auto best = read_best(w.checkpoint);
+  if (!best) return refuse(best.error());
+  if (!*best)
+    return refuse(reason::kind::invalid,
+                  "{}: found no best.json, expected the checkpoints of a training that evaluates",
+                  w.checkpoint.string());
+  return checkpoint_directory(w.checkpoint, (*best)->iteration);
+}
+
 }  // namespace
 
 expected<exported> export_model(const export_wish& w) {
-  const auto newest = newest_checkpoint(w.checkpoint);
-  const auto from = newest ? newest->directory : w.checkpoint;
+  const auto chosen = checkpoint_of(w);
+  if (!chosen) return refuse(chosen.error());
+  const auto& from = *chosen;
   const auto read = checkpoint::open(from);
   if (!read) return refuse(read.error());
   auto done = is_of_program(*read) ? export_program(w, *read) : export_built_in(w, *read, from);

@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
+#include <string>
 
 #include "messages/base/reason.hpp"
 #include "messages/domain/model.hpp"
@@ -21,6 +23,12 @@ struct export_wish {
   std::filesystem::path tokenizer{};     // a directory with vocab.json and merges.txt; empty: none,
                                          // or bytes for a vocabulary of 256
   export_form form = export_form::safetensors;  // pt: of a program alone, by its caller
+  // For a fine-tuned model folder alone (tuning_export.hpp).
+  bool merged = false;   // an adapter with its base, as a folder of all weights
+  bool best = false;     // the checkpoint of the lowest held-out loss, not the newest
+  bool all_f32 = false;  // no weight in the base's type, if that has 16 bits
+  /// Hash of a folder's weights; null: an adapter does not say which base it belongs to.
+  std::function<expected<std::string>(const std::filesystem::path&)> sha256_of{};
 };
 
 struct exported {
@@ -30,6 +38,9 @@ struct exported {
   bool of_bytes = false;     // the folder's tokens are bytes
   bool of_program = false;   // plain weights: no configuration and no tokenizer
   std::uint64_t frozen = 0;  // parameters of a program that are in folders of their own
+  std::string kind{};        // of a fine-tuned folder: model, adapter or merged; else empty
+  std::string base{};        // that folder
+  std::uint32_t rank = 0;    // of its adapter
 };
 
 /// The weights in an exported folder.

@@ -86,9 +86,14 @@ class public_tensors {
     return {};
   }
 
-  expected<exported_layers> write(const std::filesystem::path& to, std::uint64_t iteration) {
+  std::vector<tensor_to_copy> take() {
     std::vector<tensor_to_copy> all;
     for (auto& [name, t] : tensors_) all.push_back(std::move(t));
+    return all;
+  }
+
+  expected<exported_layers> write(const std::filesystem::path& to, std::uint64_t iteration) {
+    auto all = take();
     done_.tensors = all.size();
     const auto ok = copy_safetensors(to, std::move(all),
                                      {{"format", "pt"}, {"iteration", std::to_string(iteration)}});
@@ -119,6 +124,13 @@ class public_tensors {
 
 bool is_of_program(const checkpoint& c) {
   return c.files().front().metadata(about_layer).has_value();
+}
+
+expected<std::vector<tensor_to_copy>> layers_to_copy(const checkpoint& from) {
+  public_tensors all;
+  for (const auto& layer : from.files())
+    if (auto ok = all.add(layer); !ok) return refuse(ok.error());
+  return all.take();
 }
 
 expected<exported_layers> export_layers(const checkpoint& from, const std::filesystem::path& file) {

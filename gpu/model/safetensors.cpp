@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -273,30 +275,127 @@ expected<void> write_safetensors(const std::filesystem::path& file,
   return write_whole_file(file.string(), parts);
 }
 
+namespace {
+
+/// The nearest half, of two equally near ones the even one.
+std::uint16_t to_half(float x) {
+  constexpr std::uint32_t infinity = 0x7f800000, too_large = 0x477ff000, normal = 0x38800000;
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000U);
+  const auto size = bits & 0x7fffffffU;
+  const auto with = [&](std::uint32_t low) { return static_cast<std::uint16_t>(sign | low); };
+  if (size > infinity) return with(0x7e00);
+  if (size >= too_large) return with(0x7c00);
+  if (size >= normal) return with((size - 0x38000000U + 0xfffU + ((size >> 13) & 1U)) >> 13);
+  return with(static_cast<std::uint32_t>(std::nearbyint(std::bit_cast<float>(size) * 0x1p24F)));
+}
+
+/// The nearest value with 8 (bf16) or 11 bits; of two equally near ones the even one. A value of 32
+/// bits in between is made odd where it is not exact, so that it is not rounded twice.
+std::uint16_t rounded_to_16(double x, stored_tensor::type to) {
+  auto f = static_cast<float>(x);
+  auto bits = std::bit_cast<std::uint32_t>(f);
+  if (static_cast<double>(f) != x && std::isfinite(f)) {
+    if (std::abs(static_cast<double>(f)) > std::abs(x)) --bits;
+    bits |= 1U;
+  }
+  if (to == stored_tensor::type::bf16) {
+    const auto half = 0x7fffU + ((bits >> 16) & 1U);
+    return static_cast<std::uint16_t>((bits + half) >> 16);
+  }
+  return to_half(std::bit_cast<float>(bits));
+}
+
+stored_tensor::type value_type_of(const std::string& dtype) {
+  if (dtype == "F32") return stored_tensor::type::f32;
+  return dtype == "F16" ? stored_tensor::type::f16 : stored_tensor::type::bf16;
+}
+
+/// A tensor's values as another file has them.
+class converted {
+ public:
+  explicit converted(const tensor_to_copy& t)
+      : t_{t}, from_{*t.tensor}, to_{value_type_of(t.dtype.empty() ? t.tensor->dtype : t.dtype)} {
+    from_.values = value_type_of(from_.dtype);
+  }
+
+  /// Blocks of `count` values from `first` on.
+  expected<std::span<const std::byte>> block(std::uint64_t first, std::uint64_t count) {
+    values_.resize(count);
+    if (auto ok = t_.file->read_block(from_, first, values_); !ok) return refuse(ok.error());
+    bytes_.resize(count * (to_ == stored_tensor::type::f32 ? 4 : 2));
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const double x = double{values_[i]} + (t_.added ? t_.added(first + i) : 0);
+      const auto wide = static_cast<float>(x);
+      const auto narrow = to_ == stored_tensor::type::f32 ? 0 : rounded_to_16(x, to_);
+      if (to_ == stored_tensor::type::f32)
+        std::memcpy(bytes_.data() + 4 * i, &wide, 4);
+      else
+        std::memcpy(bytes_.data() + 2 * i, &narrow, 2);
+    }
+    return std::span<const std::byte>{bytes_};
+  }
+
+ private:
+  const tensor_to_copy& t_;
+  stored_tensor from_;
+  stored_tensor::type to_ = stored_tensor::type::f32;
+  std::vector<float> values_;
+  std::vector<std::byte> bytes_;
+};
+
+bool is_copied(const tensor_to_copy& t) {
+  return !t.added && (t.dtype.empty() || t.dtype == t.tensor->dtype);
+}
+
+std::uint64_t count_of_values(const stored_tensor& t) {
+  std::uint64_t n = 1;
+  for (const auto size : t.shape) n *= size;
+  return n;
+}
+
+/// Writes what a tensor is in the new file, in blocks; an error of reading goes to `read`.
+bool write_tensor(const tensor_to_copy& t, const byte_sink& to, expected<void>& read) {
+  constexpr std::uint64_t block_size = 1 << 20;
+  if (!is_copied(t)) {
+    converted made{t};
+    const auto all = count_of_values(*t.tensor);
+    for (std::uint64_t done = 0; done < all; done += block_size) {
+      const auto next = made.block(done, std::min(block_size, all - done));
+      if (!next) read = refuse(next.error());
+      if (!next || !to(*next)) return false;
+    }
+    return true;
+  }
+  std::vector<std::byte> block(block_size);
+  const auto bytes = t.tensor->end - t.tensor->begin;
+  for (std::uint64_t done = 0; done < bytes; done += block_size) {
+    const auto next = std::span{block}.first(std::min(block_size, bytes - done));
+    read = t.file->read_bytes(*t.tensor, done, next);
+    if (!read || !to(next)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 expected<void> copy_safetensors(const std::filesystem::path& file,
                                 std::vector<tensor_to_copy> tensors,
                                 const std::map<std::string, std::string>& metadata) {
+  for (auto& t : tensors)
+    if (t.dtype.empty()) t.dtype = t.tensor->dtype;
   std::ranges::stable_sort(tensors, std::ranges::greater{},
-                           [](const auto& t) { return stored_bytes(t.tensor->dtype); });
+                           [](const auto& t) { return stored_bytes(t.dtype); });
   header_writer header{metadata};
   for (const auto& t : tensors)
-    header.add(t.name, t.tensor->dtype, t.tensor->shape, t.tensor->end - t.tensor->begin);
+    header.add(t.name, t.dtype, t.tensor->shape,
+               is_copied(t) ? t.tensor->end - t.tensor->begin
+                            : count_of_values(*t.tensor) * stored_bytes(t.dtype));
   const auto text = header.text();
   expected<void> read;
-  constexpr std::uint64_t block_bytes = 1 << 20;
-  std::vector<std::byte> block(block_bytes);
-  const auto copy = [&](const tensor_to_copy& t, const byte_sink& to) {
-    const auto bytes = t.tensor->end - t.tensor->begin;
-    for (std::uint64_t done = 0; done < bytes; done += block_bytes) {
-      const auto next = std::span{block}.first(std::min(block_bytes, bytes - done));
-      read = t.file->read_bytes(*t.tensor, done, next);
-      if (!read || !to(next)) return false;
-    }
-    return true;
-  };
   auto written = write_whole_file(file.string(), [&](const byte_sink& to) {
     return to(std::as_bytes(std::span{text})) &&
-           std::ranges::all_of(tensors, [&](const auto& t) { return copy(t, to); });
+           std::ranges::all_of(tensors, [&](const auto& t) { return write_tensor(t, to, read); });
   });
   return read ? written : read;
 }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -56,11 +57,12 @@ class safetensors {
   /// Its bytes from `first` on, of any type and with any values.
   expected<void> read_bytes(const stored_tensor& t, std::uint64_t first,
                             std::span<std::byte> out) const;
+  /// Its values from `first` on, whatever they are.
+  expected<void> read_block(const stored_tensor& t, std::uint64_t first,
+                            std::span<float> out) const;
 
  private:
   explicit safetensors(untrusted_file file) : file_{std::move(file)} {}
-  expected<void> read_block(const stored_tensor& t, std::uint64_t first,
-                            std::span<float> out) const;
   /// `used`: bytes of the headers before it in its folder, to which its own are added.
   static expected<safetensors> open(const std::filesystem::path& file, std::uint64_t& used);
 
@@ -99,6 +101,10 @@ struct tensor_to_copy {
   std::string name;
   const safetensors* file = nullptr;
   const stored_tensor* tensor = nullptr;
+  /// Its type in the new file: F32, F16 or BF16; values are rounded once. Empty: as stored.
+  std::string dtype{};
+  /// Added to a value, by its number, before it is rounded; null: nothing.
+  std::function<double(std::uint64_t)> added{};
 };
 
 /// The same for tensors that are never in memory as a whole. Those of wider types come first, so

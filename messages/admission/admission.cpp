@@ -125,7 +125,9 @@ problem check_profile(const device_profile& p) {
 problem check_program(const training& t) {
   const auto& p = *t.program;
   if (auto bad = first_invalid_inside(program_keys(), p)) return bad;
-  if (p.file.empty() || p.file[0] != '/')
+  // The package's own program has no file, and always arguments.
+  const bool own = p.file.empty() && !p.arguments.empty();
+  if (!own && (p.file.empty() || p.file[0] != '/'))
     return fmt::format("program: found '{}', expected an absolute path", shown(p.file));
   if (p.arguments.size() > max_arguments_bytes)
     return fmt::format("arguments: {} bytes, expected at most {}", p.arguments.size(),

@@ -165,7 +165,8 @@ TEST_CASE("each bug that breaks an invariant ends its process with the invariant
     {
       const written_errors errors;
       caught = run_seeds(1, 1, 1, run_journal);
-      for (const auto& run : {run_fault_seed, run_changing_seed, run_union_seed, run_program_seed})
+      for (const auto& run :
+           {run_fault_seed, run_changing_seed, run_union_seed, run_program_seed, run_groups_seed})
         if (caught.empty()) caught = run_seeds(1, 40, 1, run);
       said = errors.text();
     }

@@ -7,9 +7,11 @@
 
 #include "actors/training/device/socket_folder.hpp"
 #include "gpu/device/device_thread.hpp"
+#include "gpu/examples/tuning_rows.hpp"
 #include "gpu/worker/python_device.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/domain/device_kind.hpp"
+#include "messages/domain/model_files.hpp"
 #include "runtime/process/process_group.hpp"
 #include "runtime/process/python_package.hpp"
 
@@ -68,6 +70,36 @@ gpu::python_spec spec_of(const stage_setup& s, const std::string& socket_directo
   return spec;
 }
 
+// The rows are made again from the data, so that nodes need no file of the submitter's. The worker
+// reads them while it starts, and the folder may go then.
+expected<void> take_tuning(gpu::python_spec& spec, const stage_setup& s,
+                           const std::string& folder) {
+  const auto read = gpu::tuning_of(*s.how.program);
+  if (!read) return refuse(read.error());
+  if (!*read) return {};
+  const auto& u = **read;
+  served_model_files base;
+  base.folder = u.base;
+  base.hash = u.hash;
+  if (!u.initial.empty()) base.random_weights = s.how.seed;
+  if (auto ok = check_model_files(base); !ok) return ok;
+  gpu::row_files files;
+  if (s.name.stage == 0 || s.name.stage + 1 == s.stages) {
+    const auto rows = gpu::read_tuning_rows(u, s.how.seed);
+    if (!rows) return refuse(rows.error());
+    if (auto ok = gpu::check_counts(*rows, u); !ok) return ok;
+    auto written = gpu::write_tuning_rows(folder, *rows);
+    if (!written) return refuse(written.error());
+    files = std::move(*written);
+  }
+  const auto package = runtime::find_python_package();
+  if (!package)
+    return refuse(reason::kind::unavailable, "the Python package of this program is missing");
+  spec.program.file = (package->folder / "troupe" / "programs" / gpu::tuning_program).string();
+  spec.program.arguments = gpu::program_arguments(u, files, s.iterations);
+  return {};
+}
+
 }  // namespace
 
 expected<stage_backend> make_layers_backend(const stage_setup& s,
@@ -78,6 +110,8 @@ expected<stage_backend> make_layers_backend(const stage_setup& s,
                   "this node starts no workers, which a training with a program needs");
   const auto folder = socket_folder::make();
   if (!folder) return refuse(folder.error());
+  auto spec = spec_of(s, folder->path());
+  if (auto ok = take_tuning(spec, s, folder->path()); !ok) return refuse(ok.error());
   const auto on_its_devices = [&](gpu::worker_launch what) {
     if (!facts_of_device(s.backend).is_host_core)
       what.environment.emplace_back("CUDA_VISIBLE_DEVICES",
@@ -85,7 +119,7 @@ expected<stage_backend> make_layers_backend(const stage_setup& s,
     return start(what);
   };
   // A guest computes while the worker has nothing to do: both are the node's, on a CPU.
-  auto made = gpu::make_python_device(spec_of(s, folder->path()), on_its_devices,
+  auto made = gpu::make_python_device(std::move(spec), on_its_devices,
                                       std::dynamic_pointer_cast<gpu::device_thread>(executor));
   if (!made) return refuse(made.error());
   stage_backend result;

@@ -101,8 +101,8 @@ std::string checkpoint_path(const std::string& directory, std::uint64_t iteratio
 
 // The index is written last and by the trainer alone: a checkpoint without one does not exist. The
 // other pipelines have the same parameters and write nothing.
-expected<void> complete_checkpoint(const std::vector<stage_setup>& stages,
-                                   std::uint64_t iteration) {
+expected<void> complete_checkpoint(const std::vector<stage_setup>& stages, std::uint64_t iteration,
+                                   const std::optional<gpu::best_checkpoint>& best) {
   const auto& first = stages.front();
   const auto& root = first.how.checkpoint;
   const auto directory = gpu::checkpoint_directory(root, iteration);
@@ -112,8 +112,10 @@ expected<void> complete_checkpoint(const std::vector<stage_setup>& stages,
   return gpu::write_fenced(root, first.name.lease, [&] {
     auto ok = first.how.program ? gpu::write_layer_index(directory, first.name.lease, iteration)
                                 : gpu::write_index(directory, first.model, iteration, files);
+    if (ok && best) ok = gpu::write_best(root, *best);
     if (ok && first.how.keep_checkpoints > 0)
-      gpu::remove_old_checkpoints(root, iteration, first.how.keep_checkpoints);
+      gpu::remove_old_checkpoints(root, iteration, first.how.keep_checkpoints,
+                                  best ? best->iteration : 0);
     return ok;
   });
 }

@@ -2,12 +2,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "actors/protocol/node_interface.hpp"
 #include "actors/training/device/stage_options.hpp"
 #include "gpu/device/device_type.hpp"
+#include "gpu/model/checkpoint_retention.hpp"
 #include "gpu/worker/worker_process.hpp"
 #include "messages/wire/stage.hpp"
 
@@ -33,8 +35,9 @@ inline bool is_lost_device(const training_over& over) {
 /// The path of the checkpoint after that many iterations.
 std::string checkpoint_path(const std::string& directory, std::uint64_t iteration);
 
-/// All stages have written their files: writes the checkpoint's index. `stages`: pipeline 0's
-/// first.
-expected<void> complete_checkpoint(const std::vector<stage_setup>& stages, std::uint64_t iteration);
+/// All stages have written their files: writes the checkpoint's index, and which checkpoint is the
+/// best by its evaluation, if there is one. `stages`: pipeline 0's first.
+expected<void> complete_checkpoint(const std::vector<stage_setup>& stages, std::uint64_t iteration,
+                                   const std::optional<gpu::best_checkpoint>& best = {});
 
 }  // namespace troupe::actors

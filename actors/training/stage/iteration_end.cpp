@@ -98,12 +98,65 @@ void stage_state::be_idle_until_update() {
   if (!training_.gradients().joined()) be_idle(o_.setup.order.size() + 1);
 }
 
+void stage_state::end_update(const gpu::operations::update::result& done) {
+  TROUPE_INVARIANT(phase_ == phase::update, "an update ends in its phase");
+  updated_ = done;
+  if (!training_.is_evaluation_due()) return end_iteration();
+  phase_ = phase::evaluating;
+  evaluated_ = 0;
+  tensors_.received().begin_evaluation();
+  advance_evaluation();
+}
+
+/// The next held-out micro-batch. Its number, and its turn on a link, come after those of the
+/// iteration's own.
+stage_step stage_state::evaluation_step() const {
+  return {stage_step::kind::forward, o_.setup.microbatches + evaluated_,
+          static_cast<std::uint32_t>(o_.setup.order.size()) + evaluated_};
+}
+
+// No stage is an iteration ahead of the others, so that they evaluate the same weights.
+void stage_state::advance_evaluation() {
+  TROUPE_INVARIANT(phase_ == phase::evaluating, "held-out samples have a phase of their own");
+  if (busy_ || failed_) return;
+  if (evaluated_ == training_.held_out_microbatches()) return end_iteration();
+  const auto next = evaluation_step();
+  if (!tensors_.received().has_input(next))
+    return tensors_.await(o_.setup.order.size() + 2 + evaluated_, &next);
+  gpu::operations::forward step{evaluated_};
+  auto activation = tensors_.received().take_input(next);
+  if (auto ok = executor_->add_inputs(step, training_.iteration(), std::move(activation)); !ok)
+    return fail(ok.error());
+  submit({.what = std::move(step), .program = {.evaluate = true}});
+}
+
+void stage_state::end_evaluation(gpu::outcome o) {
+  const auto done = evaluation_step();
+  ++evaluated_;
+  auto& made = o.of<gpu::operations::forward>();
+  training_.end_evaluation(made);
+  if (!last()) {
+    tensor t;
+    t.what = tensor::kind::activation;
+    t.bytes =
+        executor_->output_bytes(done.what, made.activation, tensors_.received().input_bytes());
+    t.microbatch = done.microbatch;
+    t.to_pipeline = me().pipeline;
+    t.to_stage = me().stage + 1;
+    t.path = o_.setup.forward;
+    t.path.turn = done.turn;
+    send(std::move(t), std::move(made.activation));
+  }
+  advance_evaluation();
+}
+
 // The lending comes first: what it adds is part of the report.
-void stage_state::end_iteration(const gpu::operations::update::result& done) {
-  TROUPE_INVARIANT(phase_ == phase::update, "an iteration ends with its update");
+void stage_state::end_iteration() {
+  TROUPE_INVARIANT(phase_ == phase::update || phase_ == phase::evaluating,
+                   "an iteration ends with its update, or with held-out samples");
   training_.report().end_s = reports_.training_time_s();
   lending_.on_iteration_ended(training_.report());
-  training_.end_iteration(done, tensors_.received().hops());
+  training_.end_iteration(updated_, tensors_.received().hops());
   tensors_.end_iteration();
   if (const auto digest = executor_->simulated_weights(); digest && o_.on_weights)
     o_.on_weights(o_.setup, training_.iteration(), *digest);

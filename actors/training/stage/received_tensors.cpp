@@ -2,24 +2,27 @@
 
 #include <utility>
 
+#include "actors/training/stage/evaluation_share.hpp"
 #include "messages/base/invariant.hpp"
 
 namespace troupe::actors {
 
 received_tensors::box received_tensors::empty_box() const {
   box b;
-  b.activation.assign(setup_->microbatches, {});
+  b.activation.assign(setup_->microbatches + held_out_, {});
   b.gradient.assign(setup_->microbatches, {});
   return b;
 }
 
 void received_tensors::begin(const stage_setup& s, std::uint64_t iteration) {
   setup_ = &s;
+  held_out_ = evaluations_of(s).microbatches;
   iteration_ = iteration;
   boxes_ = {empty_box(), empty_box()};
 }
 
 void received_tensors::end_iteration() {
+  evaluating_ = false;
   now() = empty_box();  // for the iteration after the next
   ++iteration_;
 }
@@ -74,9 +77,11 @@ payload received_tensors::take_input(const stage_step& s) {
 std::vector<std::uint32_t> received_tensors::missing(tensor::kind what) const {
   std::vector<std::uint32_t> all;
   const bool activation = what == tensor::kind::activation;
-  if (activation ? first() : last()) return all;
+  if (activation ? first() : last() || evaluating_) return all;
   const auto& received = activation ? now().activation : now().gradient;
-  for (std::uint32_t m = 0; m < received.size(); ++m)
+  const auto begin = evaluating_ ? setup_->microbatches : 0;
+  const auto end = evaluating_ ? received.size() : std::size_t{setup_->microbatches};
+  for (auto m = begin; m < end; ++m)
     if (!received[m]) all.push_back(m);
   return all;
 }

@@ -17,6 +17,8 @@ class received_tensors {
  public:
   /// `s` is the stage's own, and outlives it.
   void begin(const stage_setup& s, std::uint64_t iteration);
+  /// Held-out micro-batches follow, whose numbers are those behind the iteration's own.
+  void begin_evaluation() { evaluating_ = true; }
   /// The next iteration begins.
   void end_iteration();
 
@@ -35,7 +37,8 @@ class received_tensors {
   bool has_input(const stage_step& s) const;
   /// REQUIRES: has_input(). Empty: the stage at this end computes it from tokens.
   payload take_input(const stage_step& s);
-  /// The micro-batches whose tensor of this kind is missing; none at the end that receives none.
+  /// The micro-batches whose tensor of this kind is missing, of the iteration's own or, once they
+  /// have begun, of the held-out ones; none at the end that receives none.
   std::vector<std::uint32_t> missing(tensor::kind what) const;
 
   /// The size of the latest activation.
@@ -56,7 +59,9 @@ class received_tensors {
 
   const stage_setup* setup_ = nullptr;
   std::uint64_t iteration_ = 0;  // completed
-  std::array<box, 2> boxes_;     // by iteration
+  std::uint32_t held_out_ = 0;   // micro-batches of held-out samples
+  bool evaluating_ = false;
+  std::array<box, 2> boxes_;  // by iteration
   std::uint64_t input_bytes_ = 0;
 };
 

@@ -155,7 +155,7 @@ void stage_state::accept(const tensor& t, const payload& body) {
     case tensor::kind::activation:
     case tensor::kind::gradient:
       tensors_.received().add(t, body);
-      return advance();
+      return phase_ == phase::evaluating ? advance_evaluation() : advance();
     case tensor::kind::partial:
     case tensor::kind::sum:
     case tensor::kind::running:
@@ -352,7 +352,9 @@ void stage_state::on_device_done(expected<gpu::outcome> r) {
     case phase::update:
       training_.add_time(task_kind::update, took_s);
       record_task(task_kind::update, 0, took_s);
-      return end_iteration(o.of<gpu::operations::update>());
+      return end_update(o.of<gpu::operations::update>());
+    case phase::evaluating:
+      return end_evaluation(std::move(o));
     case phase::saving:
       record_task(task_kind::checkpoint, 0, took_s);
       training_.mark_saved();
@@ -381,6 +383,8 @@ stage_tensors::wait stage_state::waits_for() const {
   using wait = stage_tensors::wait;
   if (busy_ || failed_) return wait::none;
   if (phase_ == phase::exchange || phase_ == phase::commit) return wait::sums;
+  if (phase_ == phase::evaluating)
+    return tensors_.received().has_input(evaluation_step()) ? wait::none : wait::input;
   const bool waits = phase_ == phase::steps && !training_.waits_for_trainer() &&
                      next_ < o_.setup.order.size() &&
                      !tensors_.received().has_input(o_.setup.order[next_]);

@@ -48,6 +48,10 @@ namespace troupe::actors {
 ///   commit     the stages of all pipelines agree that each has its sums, and add up their norms
 ///     -> update, when all are ready to
 ///   update     the optimizer step
+///     -> evaluating, if held-out samples are due; -> saving, if a checkpoint is due; else reports
+///     the iteration -> steps
+///   evaluating runs held-out micro-batches forward: waits for the next one's input, or the device
+///   executes it
 ///     -> saving, if a checkpoint is due; else reports the iteration -> steps
 ///   saving     the device writes its part of the checkpoint
 ///     -> reports the iteration -> steps
@@ -91,6 +95,7 @@ class stage_state {
     norms,
     commit,
     update,
+    evaluating,
     saving
   };
 
@@ -121,7 +126,10 @@ class stage_state {
   bool sums_gradients() const;
   bool agrees() const;
   void be_idle_until_update();
-  void end_iteration(const gpu::operations::update::result& done);
+  void end_update(const gpu::operations::update::result& done);
+  void advance_evaluation();
+  void end_evaluation(gpu::outcome o);
+  void end_iteration();
   void save();
   void saved();
 
@@ -146,6 +154,7 @@ class stage_state {
   void send_all(gradient_exchange::outgoing gradients);
   stage_tensors::wait waits_for() const;
 
+  stage_step evaluation_step() const;
   const stage_name& me() const { return o_.setup.name; }
   bool first() const { return me().stage == 0; }
   bool last() const { return me().stage + 1 == o_.setup.stages; }
@@ -163,10 +172,12 @@ class stage_state {
   bool busy_ = false;  // the device executes an operation, or will once the guest's has ended
   bool failed_ = false;
   bool asked_to_join_ = false;
-  bool device_released_ = false;  // its part of the lease is over
-  std::size_t next_ = 0;          // of the order
-  std::vector<bool> recomputes_;  // by micro-batch
-  double submitted_s_ = 0;        // when the device was last given an operation
+  bool device_released_ = false;             // its part of the lease is over
+  std::size_t next_ = 0;                     // of the order
+  std::uint32_t evaluated_ = 0;              // held-out micro-batches of this iteration
+  gpu::operations::update::result updated_;  // of this iteration
+  std::vector<bool> recomputes_;             // by micro-batch
+  double submitted_s_ = 0;                   // when the device was last given an operation
   double exchange_began_s_ = 0;
 };
 

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "actors/training/stage/evaluation_share.hpp"
+
 namespace troupe::actors {
 
 namespace {
@@ -68,6 +70,8 @@ expected<void> check_setup(const stage_setup& s, const work_order& part) {
   if (s.share && (s.share->all < s.microbatches || s.share->first > s.share->all - s.microbatches))
     return bad("micro-batches {} to {} of {}", s.share->first, s.share->first + s.microbatches,
                s.share->all);
+  if (evaluations_of(s).microbatches > max_microbatches)
+    return bad("{} micro-batches of held-out samples", evaluations_of(s).microbatches);
   if (!has_own_place(s)) return bad("the setup lacks the address of a neighbor or peer");
   if (s.microbatches == 0 || s.microbatches > max_microbatches || s.rows == 0)
     return bad("{} micro-batches of {} sequences", s.microbatches, s.rows);
@@ -125,7 +129,8 @@ bool comes_from_its_stage(const stage_setup& to, const tensor& t, address from) 
 bool is_asked_by_its_stage(const stage_setup& me, const tensor_request& r, address from) {
   const auto stage = r.from.stage, mine = me.name.stage;
   if (stage >= me.stages || r.from.pipeline >= me.pipelines) return false;
-  if (r.microbatches.size() > (is_chunk(r.what) ? 1 : me.microbatches)) return false;
+  const auto all = std::uint64_t{me.microbatches} + evaluations_of(me).microbatches;
+  if (r.microbatches.size() > (is_chunk(r.what) ? 1 : all)) return false;
   const bool of_this_pipeline = r.from.pipeline == me.name.pipeline;
   const bool from_neighbour = of_this_pipeline && from == me.neighbours[stage];
   const bool of_both_ends = from_neighbour && stage != mine;

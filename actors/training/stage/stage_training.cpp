@@ -10,6 +10,7 @@ namespace troupe::actors {
 
 void stage_training::begin(const stage_setup& s) {
   setup_ = &s;
+  evaluations_ = evaluations_of(s);
   iteration_ = saved_ = s.first_iteration;
   tied_bytes_ = s.costs.tied_bytes;
   own_bytes_ = s.costs.gradient_bytes - std::min(s.costs.gradient_bytes, tied_bytes_);
@@ -52,6 +53,14 @@ void stage_training::end_forward(const gpu::operations::forward::result& r) {
   add_values(values_, r.more);
 }
 
+void stage_training::end_evaluation(const gpu::operations::forward::result& r) {
+  add_values(values_, r.more);
+}
+
+bool stage_training::is_evaluation_due() const {
+  return evaluations_.microbatches > 0 && evaluations_.is_due(iteration_ + 1, setup_->iterations);
+}
+
 gradient_exchange::outgoing stage_training::add_gradients(stage_gradients g) {
   own_bytes_ = g.own_bytes, tied_bytes_ = g.tied_bytes;
   return exchange_.add(std::move(g));
@@ -86,9 +95,11 @@ void stage_training::end_iteration(const gpu::operations::update::result& update
   TROUPE_INVARIANT(saved_ <= iteration_, "a checkpoint has no iteration that was not done");
 }
 
+// The best of the evaluated weights can be exported, and a training that ends early has them.
 bool stage_training::is_checkpoint_due() const {
   const auto every = std::max(1U, setup_->how.checkpoint_every);
-  return iteration_ % every == 0 || is_over() || iteration_ == save_at_;
+  return iteration_ % every == 0 || is_over() || iteration_ == save_at_ ||
+         evaluations_.is_due(iteration_, setup_->iterations);
 }
 
 bool stage_training::writes_checkpoint() const {

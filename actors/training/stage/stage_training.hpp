@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "actors/training/stage/evaluation_share.hpp"
 #include "actors/training/stage/gradient_exchange.hpp"
 #include "actors/training/stage/stage_times.hpp"
 #include "gpu/device/stage_device.hpp"
@@ -52,6 +53,11 @@ class stage_training {
   void begin_forward();
   void end_forward(const gpu::operations::forward::result& r);
   void end_backward() { --in_flight_; }
+  /// A held-out micro-batch: its sums are among the iteration's values.
+  void end_evaluation(const gpu::operations::forward::result& r);
+  /// Do held-out micro-batches follow the update of this iteration?
+  bool is_evaluation_due() const;
+  std::uint32_t held_out_microbatches() const { return evaluations_.microbatches; }
   /// A task of this kind took so long. `reduce`: the copy of the gradients to the host.
   void add_time(task_kind what, double s) { times_.add(what, s); }
   void add_norms_time(double s) { times_.add_norms(s); }
@@ -90,6 +96,7 @@ class stage_training {
   std::uint64_t window_began_ = 0;  // the iteration after the last barrier
   bool halted_ = false;             // only a run that names the last iteration counts
   std::uint64_t save_at_ = 0;       // the last iteration, after which it saves; 0: not yet known
+  evaluation_share evaluations_;
   gradient_exchange exchange_;
   std::uint64_t own_bytes_ = 0, tied_bytes_ = 0;  // of gradients
   std::uint64_t activation_bytes_ = 0;

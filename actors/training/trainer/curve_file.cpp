@@ -140,13 +140,15 @@ bool copy_lines(line_reader& from, const std::string& header, const byte_sink& t
 // The file is rewritten as a whole under the checkpoint's fence: a trainer that was killed leaves
 // the old curve or the new one, and one whose lease has been replaced cannot write into its
 // successor's. A directory without a curve gets an empty one.
-expected<std::vector<iteration_record>> curve_file::resume(std::uint64_t iterations,
-                                                           std::uint64_t known) {
+expected<std::vector<iteration_record>> curve_file::resume(
+    std::uint64_t iterations, std::uint64_t known,
+    const std::function<void(const iteration_record&)>& each) {
   if (directory_.empty()) return std::vector<iteration_record>{};
   std::deque<iteration_record> newest;
   const auto keep = [&](const std::string& line) {
     const auto i = record_of(line, columns_);
     if (i.iteration == 0 || i.iteration > iterations) return false;
+    if (each) each(i);
     if (i.iteration > known) newest.push_back(with_few_values(i));
     if (newest.size() > max_given) newest.pop_front();
     return true;

@@ -25,9 +25,11 @@ class curve_file {
       : directory_{std::move(directory)}, lease_{lease} {}
 
   /// The training resumes after that many iterations: drops the lines of later ones, which will be
-  /// repeated. Returns those after iteration `known` that are kept, at most the newest thousand.
-  /// Fails (stale) if a newer lease has opened the directory.
-  expected<std::vector<iteration_record>> resume(std::uint64_t iterations, std::uint64_t known);
+  /// repeated. Returns those after iteration `known` that are kept, at most the newest thousand;
+  /// `each` gets all that are kept. Fails (stale) if a newer lease has opened the directory.
+  expected<std::vector<iteration_record>> resume(
+      std::uint64_t iterations, std::uint64_t known,
+      const std::function<void(const iteration_record&)>& each = {});
 
   void add(const iteration_record& i) {
     if (!directory_.empty()) unwritten_.push_back(i);

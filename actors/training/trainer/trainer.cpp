@@ -56,7 +56,8 @@ void trainer_state::prepare() {
   if (uses_real_devices(plan_))
     if (const auto ok = find_checkpoint(); !ok) return fail_by_file(ok.error());
   first_ = done_ = saved_ = std::min(first_, total());
-  auto unreported = curve_.resume(first_, o_.order.reached);
+  auto unreported = curve_.resume(first_, o_.order.reached,
+                                  [&](const iteration_record& r) { evaluations_.add(r); });
   if (!unreported) return fail_by_file(unreported.error());
   // An earlier lease's trainer may have been killed after it saved and before it reported.
   if (o_.order.reached > 0) unreported_.restore(std::move(*unreported));
@@ -319,6 +320,7 @@ void trainer_state::complete(const iteration_record& r) {
   program_.complete(record);
   unreported_.add(with_few_values(record));
   curve_.add(record);
+  evaluations_.add(record);
   times_.complete(r.iteration, begin_s, r.end_s);
   if (unreported_.fills_report()) report();
   if (stopping_ || done_ < until_ || done_ == total()) return;
@@ -356,7 +358,8 @@ void trainer_state::update_checkpoint() {
   write_curve();
   if (!saves()) return;
   TROUPE_INVARIANT(saved_ >= first_, "a checkpoint is no older than the one that was resumed");
-  if (auto ok = complete_checkpoint(plan_.stages, saved_); !ok) fail_by_file(ok.error());
+  if (auto ok = complete_checkpoint(plan_.stages, saved_, evaluations_.best()); !ok)
+    fail_by_file(ok.error());
 }
 
 // -- ticks

@@ -15,6 +15,7 @@
 #include "actors/training/trainer/controller_reports.hpp"
 #include "actors/training/trainer/curve_file.hpp"
 #include "actors/training/trainer/device_times.hpp"
+#include "actors/training/trainer/evaluations.hpp"
 #include "actors/training/trainer/ordered_sums.hpp"
 #include "actors/training/trainer/stage_progress.hpp"
 #include "actors/training/trainer/timeline.hpp"
@@ -142,6 +143,7 @@ class trainer_state {
   curve_file curve_;
   timeline trace_;
   device_times times_;
+  evaluations evaluations_;
 
   std::vector<double> loss_divisors_;         // by pipeline: all micro-batches over its own
   std::map<std::uint64_t, pending> pending_;  // by iteration

@@ -127,6 +127,7 @@ std::string work_of(const job_spec& j) {
   if (facts.has_processes) return "runs " + j.program.command.front();
   if (!facts.has_model) return "a study of its pipeline, in slots";
   if (!facts.has_stages) return "simulated work";
+  if (j.train->program && j.train->program->file.empty()) return "a training of a model folder";
   return j.train->program ? "a training of the layers in " + j.train->program->file
                           : "a training by the built-in trainer";
 }

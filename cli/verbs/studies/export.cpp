@@ -6,6 +6,7 @@
 #include "formats/load/load.hpp"
 #include "gpu/model/export.hpp"
 #include "messages/base/refuse.hpp"
+#include "web/openai/sha256.hpp"
 
 namespace troupe::cli {
 
@@ -44,16 +45,28 @@ class export_verb final : public verb {
                    "Of a program's weights: safetensors (default), or pt for torch.load, which "
                    "needs PyTorch")
         ->check(CLI::IsMember({"safetensors", "pt"}));
+    app.add_flag("--merged", merged_, "An adapter with its base: a folder of all weights");
+    app.add_flag("--best", best_,
+                 "The checkpoint with the lowest held-out loss instead of the newest");
+    app.add_option("--dtype", dtype_,
+                   "Of a fine-tuned folder's weights: base (default), as its base has them, or f32")
+        ->check(CLI::IsMember({"base", "f32"}));
     app.add_option("--python", python_,
                    "Python interpreter for --format pt (default: $TROUPE_PYTHON, else python3)");
     app.footer(
         "The folder is for GPT2LMHeadModel.from_pretrained of Python's transformers; a program's, "
-        "for nn.Sequential(*layers).load_state_dict or troupe.load.");
+        "for nn.Sequential(*layers).load_state_dict or troupe.load; of a training with base it is "
+        "a "
+        "model folder, or an adapter in PEFT's format.");
   }
 
   int run(output& out) override {
     const auto form = as_pt() ? gpu::export_form::pt : gpu::export_form::safetensors;
     gpu::export_wish wish{checkpoint_, to_, {}, tokenizer_, form};
+    wish.merged = merged_;
+    wish.best = best_;
+    wish.all_f32 = dtype_ == "f32";
+    wish.sha256_of = web::sha256_of_weights;
     if (!job_.empty()) {
       auto job = formats::load_job(job_);
       if (!job) return out.bad(job.error());
@@ -72,7 +85,10 @@ class export_verb final : public verb {
            {"checkpoint", done->from.string()},
            {"iteration", done->iteration},
            {"parameters", done->parameters}};
-    done->of_program ? show_program(*done, out, d) : show_built_in(*done, wish, out, d);
+    if (!done->kind.empty())
+      show_folder(*done, out, d);
+    else
+      done->of_program ? show_program(*done, out, d) : show_built_in(*done, wish, out, d);
     return exit_done;
   }
 
@@ -91,6 +107,16 @@ class export_verb final : public verb {
       out.line("no tokenizer: give --tokenizer or --job for that of the training's text");
   }
 
+  void show_folder(const gpu::exported& done, output& out, json& d) const {
+    d["kind"] = done.kind;
+    d["base"] = done.base;
+    d["rank"] = done.rank > 0 ? json(done.rank) : json();
+    out.document(d);
+    out.line("{}: {} of {}, {} parameters after {} iterations", to_,
+             done.kind == "adapter" ? "adapter_model.safetensors, an adapter" : "a model folder",
+             done.base, done.parameters, done.iteration);
+  }
+
   void show_program(const gpu::exported& done, output& out, json& d) const {
     const auto* file = as_pt() ? gpu::exported_pt : gpu::exported_weights;
     d["file"] = (fs::path{to_} / file).string();
@@ -104,6 +130,8 @@ class export_verb final : public verb {
 
   bool as_pt() const { return form_ == "pt"; }
 
+  bool merged_ = false, best_ = false;
+  std::string dtype_ = "base";
   std::string checkpoint_, to_, job_, tokenizer_, python_, form_ = "safetensors";
 };
 

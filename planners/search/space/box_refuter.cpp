@@ -14,9 +14,11 @@
 // more than (T - tail) / u, where the tail is what the plan's end takes (sums, updates). If there
 // are prices of a GPU of each kind, and of a pipeline, at which no line does more micro-batches
 // than it costs, and all GPUs and pipelines together cost less than there are micro-batches, there
-// is no such plan. Prices come from a linear program over the lines that were found so far; a
-// shortest path for each limit on u finds a line that does more than it costs, or shows that there
-// is none. Only that decides: the program's rounding cannot make the bound wrong.
+// is no such plan. A stage has no more micro-batches in flight than there are stages from it on, so
+// that a line of p stages takes S for every p of its micro-batches, or part of them. Prices come
+// from a linear program over the lines that were found so far; a shortest path for each limit on u
+// finds a line that does more than it costs, or shows that there is none. Only that decides: the
+// program's rounding cannot make the bound wrong.
 
 namespace troupe::planners {
 
@@ -99,10 +101,29 @@ const std::vector<double>& box_refuter::tails_of(std::uint32_t pipelines) {
 }
 
 double box_refuter::done(const known_line& l, const plan_box& box) const {
-  const double left_s = box.seconds - box.from_s + early_s(l.path.firsts.size(), l.step_s);
-  const double m = std::min(1 + (left_s - l.way_s) / l.step_s, max_microbatches(box, l.step_s));
-  if (!own_shares_) return l.in_parts || m * (1 + 1e-9) >= share(box) ? 1 : 0;
-  return l.in_parts ? m : std::floor(m * (1 + 1e-12) + 1e-9);
+  const auto stages = static_cast<std::uint32_t>(l.path.firsts.size());
+  if (!own_shares_)
+    return l.in_parts || max_number(box, stages, l.way_s, l.step_s, l.step_s) >= share(box) ? 1 : 0;
+  if (!l.in_parts) return max_number(box, stages, l.way_s, l.step_s, l.step_s);
+  const double busy_s = box.seconds - box.from_s;
+  return std::min({1 + (busy_s + early_s(stages, l.step_s) - l.way_s) / l.step_s,
+                   max_microbatches(box, l.step_s), stages * busy_s / l.way_s});
+}
+
+double box_refuter::max_number(const plan_box& box, std::uint32_t stages, double way_s,
+                               double step_s, double limit_s) const {
+  const auto whole = [](double x) { return std::floor(x * (1 + 1e-9) + 1e-9); };
+  const double busy_s = box.seconds - box.from_s;
+  const double by_steps = 1 + (busy_s + early_s(stages, limit_s) - way_s) / step_s;
+  return std::min(
+      {whole(by_steps), whole(max_microbatches(box, step_s)), stages * whole(busy_s / way_s)});
+}
+
+double box_refuter::longest_way_s(const plan_box& box, const step_range& range,
+                                  std::uint32_t stages, double number) const {
+  const double busy_s = box.seconds - box.from_s;
+  return std::min(busy_s + early_s(stages, range.limit_s) - (number - 1) * range.below_s,
+                  busy_s / std::ceil(number / stages));
 }
 
 bool box_refuter::no_plan(const plan_box& box) {
@@ -202,9 +223,7 @@ bool box_refuter::doubt(const priced_box& at, std::size_t index) {
   if (!(paths_.cost(stages) < left_s + range.below_s * (1 - at.pipeline_price))) return false;
   auto line = line_of(paths_.line(stages));
   if (add_if_worth(at, line)) return true;
-  if (longest_step_refutes(at, range)) return false;
-  if (worth_more_) return true;
-  if (whole_numbers_refute(at, range)) return false;
+  if (numbers_refute(at, range)) return false;
   if (worth_more_) return true;
   return doubt_in_parts(at, index, std::move(line));
 }
@@ -239,20 +258,34 @@ bool box_refuter::doubt_in_parts(const priced_box& at, std::size_t index, known_
 
 bool box_refuter::equal_doubt(const priced_box& at, std::size_t index) {
   const auto range = ranges_[index];
+  const double all = share(at.box);
+  if (all > max_microbatches(at.box, range.below_s) * (1 + 1e-9)) return false;
   const double way_s = at.box.seconds - at.box.from_s + early_s(early_.size(), range.limit_s) -
-                       (share(at.box) - 1) * range.below_s;
-  if (share(at.box) > max_microbatches(at.box, range.below_s) * (1 + 1e-9)) return false;
+                       (all - 1) * range.below_s;
   if (way_s <= 0 || ranges_[index].way_s > way_s) return false;
+  std::vector<std::uint32_t> stages;  // numbers of them that are not excluded yet
+  run(at, range, 0);
+  for (std::uint32_t p = 1; p <= paths_.max_stages(); ++p)
+    if (paths_.cost(p) <= longest_way_s(at.box, range, p, all)) stages.push_back(p);
   std::optional<known_line> nearest;
   for (const double part : {range.part, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 16.0}) {
-    const double cost = run(at, range, part * way_s);
-    if (!(cost < unbounded)) return false;
-    auto line = line_of(paths_.line(cheapest_by(range)));
-    if (add_if_worth(at, line)) return true;
-    if ((cost - way_s) / (part * way_s) + at.pipeline_price >= 1) {
+    if (stages.empty()) return false;
+    const double worth = part * way_s;
+    run(at, range, worth);
+    double missed = -unbounded;
+    std::uint32_t nearest_stages = 0;
+    std::erase_if(stages, [&](std::uint32_t p) {
+      const double longest_s = longest_way_s(at.box, range, p, all);
+      const double short_of = 1 - (paths_.cost(p) - longest_s) / worth - at.pipeline_price;
+      if (short_of > missed) missed = short_of, nearest_stages = p;
+      return short_of <= 0;
+    });
+    if (stages.empty()) {
       ranges_[index].part = part;
       return false;
     }
+    auto line = line_of(paths_.line(nearest_stages));
+    if (add_if_worth(at, line)) return true;
     if (!nearest) nearest = std::move(line);
   }
   return doubt_in_parts(at, index, std::move(*nearest));
@@ -289,42 +322,46 @@ bool box_refuter::add_if_worth(const priced_box& at, const known_line& l) {
   return worth_more_;
 }
 
-bool box_refuter::longest_step_refutes(const priced_box& at, const step_range& range) {
-  const double below = range.below_s, max = max_microbatches(at.box, below);
-  const double left_s = at.box.seconds - at.box.from_s + early_s(early_.size(), range.limit_s);
-  for (const double part : {1.25, 2.0, 4.0, 16.0, 1000.0}) {
-    const double worth = part * below, cost = run(at, range, worth);
-    if (cost + worth * at.pipeline_price >= left_s + below + (worth - below) * max) return true;
-    if (add_if_worth(at, line_of(paths_.line(cheapest_by(range))))) return false;
+bool box_refuter::numbers_refute(const priced_box& at, const step_range& range) {
+  run(at, range, 0);
+  std::vector<open_numbers> all;
+  for (std::uint32_t p = 1; p <= paths_.max_stages(); ++p)
+    if (auto n = numbers_of(at.box, range, p, paths_.cost(p)); !n.empty())
+      all.push_back({p, std::move(n)});
+  for (const double part : {1.0, 2.0, 0.5, 1.4, 4.0, 0.7, 0.25, 16.0, 0.1, 1000.0}) {
+    if (all.empty()) return true;
+    const double worth = part * range.below_s;
+    run(at, range, worth);
+    std::uint32_t stages = 0;
+    double missed = 0;
+    for (auto& of : all) {
+      const double cost = paths_.cost(of.stages);
+      std::erase_if(of.numbers, [&](const number_range& n) {
+        const double short_of = n.to - (cost - n.way_s) / worth - at.pipeline_price;
+        if (short_of > missed) missed = short_of, stages = of.stages;
+        return short_of <= 0;
+      });
+    }
+    std::erase_if(all, [](const open_numbers& of) { return of.numbers.empty(); });
+    if (stages > 0 && add_if_worth(at, line_of(paths_.line(stages)))) return false;
   }
-  return false;
+  return all.empty();
 }
 
-bool box_refuter::whole_numbers_refute(const priced_box& at, const step_range& range) {
-  const double below = range.below_s;
-  constexpr double max_number = 16;
-  const double all_early_s = early_s(early_.size(), range.limit_s);
-  const double left_s = at.box.seconds - at.box.from_s + all_early_s;
-  const double shortest_s = run(at, range, 0);
-  if (shortest_s > left_s) return true;
-  const double last = std::floor(
-      std::min(1 + (left_s - shortest_s) / below, max_microbatches(at.box, below)) * (1 + 1e-12) +
-      1e-9);
-  if (last > max_number) return false;
-  std::vector<bool> shown(static_cast<std::size_t>(last) + 1);
-  for (const double part : {0.25, 0.5, 1.0, 2.0, 4.0, 16.0, 1000.0}) {
-    const double worth = part * below, cost = run(at, range, worth);
-    if (add_if_worth(at, line_of(paths_.line(cheapest_by(range))))) return false;
-    bool all = true;
-    for (double m = 1; m <= last; ++m) {
-      const auto i = static_cast<std::size_t>(m);
-      const double dearest = (cost - (left_s - (m - 1) * below)) / worth;
-      shown[i] = shown[i] || dearest + at.pipeline_price >= m;
-      all = all && shown[i];
-    }
-    if (all) return true;
+std::vector<box_refuter::number_range> box_refuter::numbers_of(const plan_box& box,
+                                                               const step_range& range,
+                                                               std::uint32_t stages,
+                                                               double shortest_s) const {
+  std::vector<number_range> out;
+  if (!(shortest_s < unbounded)) return out;
+  const double last = max_number(box, stages, shortest_s, range.below_s, range.limit_s);
+  // Single numbers at first, then within 2 %.
+  for (double from = 1; from <= last;) {
+    const double to = std::min(last, from + std::floor(from / 50));
+    out.push_back({to, longest_way_s(box, range, stages, from)});
+    from = to + 1;
   }
-  return false;
+  return out;
 }
 
 void box_refuter::set_early() {

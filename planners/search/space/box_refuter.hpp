@@ -135,15 +135,28 @@ class box_refuter {
     return (box.seconds - box.from_s) / step_s;
   }
 
-  /// Whether no line does more micro-batches than it costs, as its longest step alone allows no
-  /// more than so many: by some worth of the prices, each costs no less than a number between the
-  /// two limits. A line that does more after all is added.
-  bool longest_step_refutes(const priced_box& at, const step_range& range);
-
-  /// Whether no line does more micro-batches than it costs, since none does a part of one: for each
-  /// number m of them, a line that does so many has a way of at most left - (m - 1) u, and by some
-  /// worth of prices costs m. A line that does more after all is added.
-  bool whole_numbers_refute(const priced_box& at, const step_range& range);
+  /// The micro-batches that a line can do by the end of a box, at most. `step_s`, `limit_s`: its
+  /// longest step at least, and at most.
+  double max_number(const plan_box& box, std::uint32_t stages, double way_s, double step_s,
+                    double limit_s) const;
+  /// The longest way of a line of a range that can run that number.
+  double longest_way_s(const plan_box& box, const step_range& range, std::uint32_t stages,
+                       double number) const;
+  /// Numbers of micro-batches, up to `to`, that no line does whose way is longer than that.
+  struct number_range {
+    double to = 0, way_s = 0;
+  };
+  struct open_numbers {
+    std::uint32_t stages = 0;
+    std::vector<number_range> numbers;
+  };
+  /// All numbers that lines of that many stages of a range can run. `shortest_s`: of their ways.
+  std::vector<number_range> numbers_of(const plan_box& box, const step_range& range,
+                                       std::uint32_t stages, double shortest_s) const;
+  /// Whether no line of a range does more micro-batches than it costs: for each number of them a
+  /// line that runs that number has a way that is short enough, and by some worth of the prices it
+  /// costs as much. A line that does more after all is added.
+  bool numbers_refute(const priced_box& at, const step_range& range);
 
   floor_table& floors_;
   line_paths& paths_;

@@ -40,8 +40,9 @@ class space_times {
                               std::uint32_t count, std::uint32_t pipelines) const = 0;
   /// A line's iteration of so many micro-batches without sums; grows with them. No plan with such a
   /// pipeline is faster, and for each of its stages the line takes no less than the sum of all
-  /// stages' ways and (microbatches - 1) of its steps, less what it may do early, and no less than
-  /// all of its steps.
+  /// stages' ways and (microbatches - 1) of its steps, less what it may do early, no less than
+  /// all of its steps, and no less than the sum of the ways for each round of as many micro-batches
+  /// as it has stages, the last one of which may have fewer.
   virtual double line_s(const space_line& line, std::uint32_t microbatches) const = 0;
   virtual space_value value(const space_plan& plan) const = 0;
   /// Times for plans whose pipelines are all alike: of these the floors may be higher.

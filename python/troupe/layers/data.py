@@ -49,13 +49,16 @@ class Samples:
 
 class Batches:
     """Micro-batches of one pipeline. Sample k of iteration n is the same for any number of pipelines, micro-batches and
-    rows (troupe.order); held-out samples are read in their order. One thread reads ahead: a data set's __getitem__ is a
+    rows (troupe.order). Held-out micro-batches are dealt to the pipelines in turn, in the order of the samples, each of which
+    is in one of them: the last may be short. One thread reads ahead: a data set's __getitem__ is a
     function of the sample's number alone, and draws no numbers from torch's generator. If the file's functions draw others,
     or its collate() draws any, no thread reads: the generators are seeded for each micro-batch."""
 
-    def __init__(self, program, *, seed, rows, microbatches, share=None, split="train", samples=None, generators=None):
+    def __init__(self, program, *, seed, rows, microbatches, share=None, turn=(0, 1), split="train", samples=None,
+                 generators=None):
+        """turn: (this pipeline, number of pipelines)."""
         self._program, self._seed, self._rows = program, seed, rows
-        self._microbatches, self._split = microbatches, split
+        self._microbatches, self._split, self._turn = microbatches, split, turn
         self._first, all_microbatches = share or (0, microbatches)
         self._global_batch = all_microbatches * rows
         self._samples = samples or Samples(seed, self._global_batch)
@@ -74,12 +77,22 @@ class Batches:
         length = len(self.dataset)
         if self._split == "train":
             return order.samples(self._samples.position(iteration) + first, count, length, self._seed)
-        position = iteration * self._global_batch + first
-        return [p % length for p in range(position, position + count)]
+        pipeline, pipelines = self._turn
+        position = (pipeline + microbatch * pipelines) * self._rows
+        if position >= length:
+            raise ValueError(f"found held-out micro-batch {microbatch} of pipeline {pipeline}, expected one of {length} samples")
+        return list(range(position, min(position + self._rows, length)))
+
+    def _following(self, iteration, microbatch):
+        if self._split == "train":
+            return (iteration, microbatch + 1) if microbatch + 1 < self._microbatches else (iteration + 1, 0)
+        pipeline, pipelines = self._turn
+        begin = (pipeline + (microbatch + 1) * pipelines) * self._rows
+        return 0, microbatch + 1 if begin < len(self.dataset) else 0
 
     def get(self, iteration, microbatch):
         """(input, target) of a micro-batch, in the host's memory."""
-        key = iteration, microbatch
+        key = iteration if self._split == "train" else 0, microbatch
         known, future = self._ahead
         if self._draws is not False:
             found = self._seeded(*key)
@@ -87,7 +100,7 @@ class Batches:
             found = future.result() if known == key else self._read(*key)
         if self._draws:
             return found
-        following = (iteration, microbatch + 1) if microbatch + 1 < self._microbatches else (iteration + 1, 0)
+        following = self._following(*key)
         self._ahead = following, self._thread.submit(self._read, *following)
         return found
 

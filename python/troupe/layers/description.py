@@ -4,7 +4,7 @@ import torch
 
 from troupe.layers.boundary import mapped, tensors_of
 from troupe.layers.data import Batches, check_pure, equal
-from troupe.errors import LayerError, ProgramError
+from troupe.errors import Error, LayerError, ProgramError
 from troupe.layers.loss import Loss
 from troupe.layers.measure import Kept, measured
 from troupe.layers.precision import autocast
@@ -41,7 +41,7 @@ class Description:
                                   "troupe.Layer(Class, ...) builds them where they run")
         return {"format": 1, "file": program.file, "sha256": program.sha256, "arguments": program.arguments,
                 "precision": program.precision, "clip_norm": program.clip_norm, "torch": torch.__version__, "samples": 0,
-                "loss_kept_bytes": 0, "layers": self._layers, "warnings": self._warnings, "refusals": [],
+                "held_out": 0, "loss_kept_bytes": 0, "layers": self._layers, "warnings": self._warnings, "refusals": [],
                 "tied_parameters": 0, "tied": model.tied and [f"0.{model.tied[0]}", f"{len(model) - 1}.{model.tied[1]}"],
                 "glued": [{"first": first, "last": last, "name": name} for first, last, name in model.glued]}
 
@@ -49,6 +49,7 @@ class Description:
     def _measure(self):
         batches = Batches(self._program, seed=self._seed, rows=_samples, microbatches=1, generators=self._generators)
         self.found["samples"] = len(batches.dataset)
+        self.found["held_out"] = self._held_out()
         check_pure(batches.dataset, self._program.file)
         value, target = batches.first_time()
         if not equal((value, target), batches.first_time()):
@@ -71,6 +72,13 @@ class Description:
                                   "or saves: expected parameters in the model's layers alone")
         if self._untaken and all(self._untaken):
             raise ProgramError(f"{self._program.file}: optimizer() takes no parameter of any layer")
+
+    # Whoever names a split need not have held anything out.
+    def _held_out(self):
+        try:
+            return len(self._program.dataset("held_out")) if self._program.has_held_out else 0
+        except Error:
+            return 0
 
     def _loss(self, value, target, batches):
         self._generators.seed(seed_of(self._seed, 0, 0, len(self._model)))

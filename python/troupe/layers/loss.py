@@ -9,7 +9,8 @@ from troupe.errors import Error, LayerError, NotFinite, ProgramError
 
 _max_values = 256
 _name = re.compile(r"[A-Za-z0-9_.\-/][A-Za-z0-9_.\-/ ]{0,63}")
-_columns = "iteration", "end_unix_s", "seconds", "loss", "gradient_norm", "busy_s"
+held_out_value = "held_out_loss"
+_columns = held_out_value, "learning_rate", "iteration", "end_unix_s", "seconds", "loss", "gradient_norm", "busy_s"
 
 
 class Loss:
@@ -40,6 +41,23 @@ class Loss:
             self.value = self.value / total * self._microbatches
             scalar = scalar / total
         return scalar if scale == 1 else scalar * scale
+
+    def held_out(self, output, target, indices):
+        """The sum over held-out samples, and what it is the sum of: value is their mean, and values have both."""
+        try:
+            with self._autocast():
+                found = self._program.loss(output, target)
+        except Error:
+            raise
+        except Exception as error:
+            raise LayerError(None, "loss", error) from error
+        scalar, _ = self._parsed(found)
+        weighs = self._program.has_weights
+        weight = math.fsum(self._program.weights(indices, "held_out")) if weighs else len(indices)
+        total = float(scalar.detach()) * (1 if weighs else weight)
+        self.value = total / weight if weight else 0.0
+        self.values = {held_out_value: (total, weight)}
+        return scalar
 
     def check(self, iteration, microbatch):
         if not math.isfinite(self.value):

@@ -1,5 +1,5 @@
-"""The file of a program whose model Troupe runs: functions model, loss, dataset and optimizer; by choice schedule,
-collate, weights and names, and the values precision and clip_norm."""
+"""The file of a program whose model Troupe runs: functions model, loss, dataset and optimizer; by choice schedule, rate,
+collate, weights and names, and precision and clip_norm, which are values or functions of arguments."""
 
 import contextlib
 import hashlib
@@ -19,8 +19,8 @@ from troupe.seeds import seed_of
 
 _required = {"model": "model()", "loss": "loss(output, target)", "dataset": "dataset(split='train')",
              "optimizer": "optimizer(parameters)"}
-_optional = {"schedule": "schedule(optimizer)", "collate": "collate(samples)", "weights": "weights(indices)",
-             "names": "names(layer, name)"}
+_optional = {"schedule": "schedule(optimizer)", "rate": "rate(update)", "collate": "collate(samples)",
+             "weights": "weights(indices)", "names": "names(layer, name)"}
 precisions = ("fp32", "bf16", "fp16")
 
 
@@ -77,6 +77,20 @@ class Program:
     def schedule(self, optimizer):
         return self._call("schedule", optimizer) if self._functions["schedule"] else None
 
+    def rate(self, update):
+        """The learning rate of an update, from 0 on, for all groups of the optimizer; None: they have their own. With it,
+        options of groups that the file has changed since a checkpoint was written are the file's."""
+        if not self.has_rate:
+            return None
+        found = self._call("rate", update)
+        if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 <= found < math.inf:
+            raise ProgramError(f"{self.file}: rate({update}) returned {found!r}, expected a number of 0 or more")
+        return float(found)
+
+    @property
+    def has_rate(self):
+        return self._functions["rate"] is not None
+
     @property
     def collate(self):
         return self._functions["collate"]
@@ -85,9 +99,14 @@ class Program:
     def has_weights(self):
         return self._functions["weights"] is not None
 
-    def weights(self, indices):
+    @property
+    def has_held_out(self):
+        return "split" in self._named("dataset")
+
+    def weights(self, indices, split="train"):
         """The weight of each sample, as floats."""
-        found = [float(w) for w in self._call("weights", indices)]
+        chosen = {"split": split} if "split" in self._named("weights") else {}
+        found = [float(w) for w in self._call("weights", indices, **chosen)]
         if len(found) != len(indices) or not all(math.isfinite(w) and w >= 0 for w in found):
             raise ProgramError(f"{self.file}: weights() returned {found[:8]}, expected {len(indices)} numbers that are 0 or "
                                "larger")
@@ -146,14 +165,15 @@ class Program:
         return found
 
     def _named(self, name):
-        function = self._functions[name]
+        function = self._functions.get(name) or getattr(self._module, name, None)
+        function = function if callable(function) else None
         parameters = inspect.signature(function).parameters.values() if function else ()
         if any(p.kind == p.VAR_KEYWORD for p in parameters):
             return set(self.arguments) | {p.name for p in parameters}
         return {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
 
     def _check_arguments(self):
-        taken = {x: self._named(x) for x in ("model", "dataset", "optimizer", "schedule")}
+        taken = {x: self._named(x) for x in ("model", "dataset", "optimizer", "schedule", "rate", "precision", "clip_norm")}
         for name, value in self.arguments.items():
             if not isinstance(value, (bool, int, float, str)):
                 raise ProgramError(f"argument '{name}': found {type(value).__name__}, expected a number, a text or a "
@@ -167,7 +187,8 @@ class Program:
         chosen = {k: v for k, v in self.arguments.items() if k in named and k not in more}
         try:
             with _as_script(self.path):
-                return self._functions[name](*values, **chosen, **more)
+                function = self._functions.get(name) or getattr(self._module, name)
+                return function(*values, **chosen, **more)
         except Error:
             raise
         except SystemExit as error:
@@ -175,14 +196,18 @@ class Program:
         except Exception as error:
             raise LayerError(None, name, error) from error
 
+    def _value(self, name, otherwise):
+        found = getattr(self._module, name, otherwise)
+        return self._call(name) if callable(found) else found
+
     def _one_of(self, name, allowed):
-        found = getattr(self._module, name, allowed[0])
+        found = self._value(name, allowed[0])
         if found not in allowed:
             raise ProgramError(f"{self.file}: {name}: found {found!r}, expected {', '.join(allowed)}")
         return found
 
     def _positive(self, name):
-        found = getattr(self._module, name, None)
+        found = self._value(name, None)
         if found is None:
             return None
         if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 < found < math.inf:

@@ -35,6 +35,7 @@ class Optimizer:
     another."""
 
     def __init__(self, program, named):
+        self._keeps_options = program.has_rate
         self._file, self._names, self.schedule = program.file, {id(p): name for name, p in named}, None
         self.optimizer = program.optimizer(named)
         if self.optimizer is None:
@@ -69,6 +70,11 @@ class Optimizer:
         if needed:
             raise ProgramError(f"{self._file}: {who}.step() needs {', '.join(repr(x) for x in needed)}, expected a schedule "
                                "whose step() counts the iterations by itself")
+
+    def set_rate(self, rate):
+        """Of the next update. None: it stays."""
+        for group in self.optimizer.param_groups if rate is not None and self.optimizer is not None else ():
+            group["lr"] = rate
 
     def step(self, before=None, before_schedule=None):
         """before..: functions that are called before the optimizer's step and before the schedule's."""
@@ -247,6 +253,15 @@ class Optimizer:
                 self._compare_options(names[0], mine[names[0]], other, mine[other], saved)
             for key, value in mine[names[0]].items() if names else ():
                 group[key] = decoded(value, saved.tensor, device, group.get(key))
+            if names and self._keeps_options and not prefix:
+                self._restore_given(group, names[0], saved, device)
+
+    # What the file gives otherwise than it did for the checkpoint.
+    def _restore_given(self, group, name, saved, device):
+        then = {**saved.options[name], **saved.given.get(name, {})}
+        for key, now in self._given[name].items():
+            if key in group and then.get(key) != now:
+                group[key] = decoded(now, saved.tensor, device, group[key])
 
     def _compare_options(self, one, options, other, others, saved):
         if options.keys() == others.keys() and all(_same(v, others[k], saved.tensor) for k, v in options.items()):
@@ -256,7 +271,7 @@ class Optimizer:
 
     def _changed_options(self, saved):
         found = {}
-        for name, now in self._given.items():
+        for name, now in self._given.items() if not self._keeps_options else ():
             then = {**saved.options.get(name, {}), **saved.given.get(name, {})}
             for key, value in then.items():
                 if key in now and _is_number(value) and _is_number(now[key]) and value != now[key]:

@@ -51,7 +51,7 @@ class Stage:
         self._program, self._seed, self._device, self._recompute = program, seed, torch.device(device), recompute
         self._first_microbatch, self._all_microbatches = share or (pipeline * microbatches, microbatches * pipelines)
         self._batch = {"seed": seed, "rows": rows, "microbatches": microbatches,
-                       "share": (self._first_microbatch, self._all_microbatches)}
+                       "share": (self._first_microbatch, self._all_microbatches), "turn": (pipeline, pipelines)}
         self._samples = Samples(seed, rows * self._all_microbatches)
         self._batches = {}
         precision = precision or program.precision
@@ -104,7 +104,8 @@ class Stage:
 
         At the last stage `tensors` is () and `loss` a float: the mean over the micro-batch's samples, or with the
         program's weights what makes the mean over all micro-batches the weighted one; `values` is {name: (sum, weight)}.
-        Elsewhere loss is None and values {}. evaluate: held-out data, no gradients, nothing is kept or changed.
+        Elsewhere loss is None and values {}. evaluate: `microbatch` of the held-out samples that this pipeline reads, no
+        gradients, nothing is kept or changed; values has their loss, (sum, weight), as held_out_loss.
         Raises NotFinite for a loss that is not finite, unless precision is fp16."""
         split = "held_out" if evaluate else "train"
         self._iteration = self._iteration if evaluate else iteration
@@ -125,7 +126,10 @@ class Stage:
             return Output(tensors, None, {})
         if not evaluate and not self._scale.changes:
             self._loss.check(iteration, microbatch)
-        return Output((), self._loss.value, self._loss.values)
+        values = self._loss.values
+        if not evaluate and self._program.has_rate and self._first_microbatch + microbatch == 0:
+            values = {"learning_rate": (self._program.rate(iteration), 1), **values}
+        return Output((), self._loss.value, values)
 
     def recompute(self, iteration, microbatch):
         """Restores what backward needs after a forward with keep=False; no effect if it was kept."""
@@ -263,8 +267,9 @@ class Stage:
         scale = self._scale.value
 
         def root(output):
-            if split == "train":
-                self._generators.seed(seed_of(*key, self._model_layers))
+            if split != "train":
+                return self._loss.held_out(output, target, batches.indices(iteration, microbatch))
+            self._generators.seed(seed_of(*key, self._model_layers))
             return self._loss.root(output, target, ((split, iteration), indices), scale)
 
         def indices():

@@ -10,7 +10,7 @@ class Updates:
     nor on the other parameters. named: (name, parameter) pairs."""
 
     def __init__(self, program, named, seed, generators, draws=False):
-        self._seed = seed
+        self._seed, self._program = seed, program
         parts = [[pair] for pair in named] if draws else [named]
         self._parts = [(part[0][0] if draws else "all", Optimizer(program, part)) for part in parts]
         self._own = [generators.with_own(_own(x)) for _, x in self._parts]
@@ -25,7 +25,9 @@ class Updates:
         return [x for _, x in self._parts]
 
     def step(self, iteration):
+        rate = self._program.rate(iteration)
         for (part, optimizer), generators in zip(self._parts, self._own):
+            optimizer.set_rate(rate)
             optimizer.step(lambda: generators.seed(seed_of(self._seed, iteration, "update", part)),
                            lambda: generators.seed(seed_of(self._seed, iteration, "schedule")))
 

@@ -12,7 +12,8 @@ from troupe.models.attention import attend
 
 
 def layers(model, weights):
-    """All layers of a model, in order. weights: tensor(name, shape), as troupe.models.folder.Weights has it."""
+    """All layers of a model, in order. weights: parameter(name, shape) and adapter(name, in, out), as troupe.models.folder.Weights
+    has them."""
     block = Gpt2Block if model.family == "gpt2" else LlamaBlock
     first = Embedding(model, weights)
     return [first, *(block(model, i, weights) for i in range(model.layers)), Head(model, weights, first)]
@@ -134,27 +135,29 @@ class Rows(nn.Module):
 
 
 class Linear(nn.Module):
-    """weight [out, in]"""
+    """weight [out, in]; with an adapter its product is added."""
 
     def __init__(self, weights, name, wide, out, bias):
         super().__init__()
         self.weight = _parameter(weights, name + ".weight", out, wide)
         self.bias = _parameter(weights, name + ".bias", out) if bias else None
+        _add_adapter(self, weights, name, wide, out)
 
     def forward(self, x):
-        return F.linear(x, self.weight, self.bias)
+        return _adapted(self, x, F.linear(x, self.weight, self.bias))
 
 
 class Conv1D(nn.Module):
-    """GPT-2's product: weight [in, out]"""
+    """GPT-2's product: weight [in, out]; with an adapter its product is added."""
 
     def __init__(self, weights, name, wide, out):
         super().__init__()
         self.weight = _parameter(weights, name + ".weight", wide, out)
         self.bias = _parameter(weights, name + ".bias", out)
+        _add_adapter(self, weights, name, wide, out)
 
     def forward(self, x):
-        return x @ self.weight + self.bias
+        return _adapted(self, x, x @ self.weight + self.bias)
 
 
 class LayerNorm(nn.Module):
@@ -186,7 +189,22 @@ def _vocabulary(model):
 
 
 def _parameter(weights, name, *shape):
-    return nn.Parameter(weights.tensor(name, shape))
+    return weights.parameter(name, shape)
+
+
+def _add_adapter(module, weights, name, wide, out):
+    adapter = weights.adapter(name, wide, out)
+    if adapter is not None:
+        module.lora_A, module.lora_B, module.lora_scale = adapter
+    else:
+        module.lora_scale = None
+
+
+# The order of the products is that of the inference engine: through the few numbers in the middle.
+def _adapted(module, x, y):
+    if module.lora_scale is None:
+        return y
+    return y + module.lora_scale * F.linear(F.linear(x, module.lora_A.weight), module.lora_B.weight)
 
 
 def _heads(x, count):

@@ -34,6 +34,17 @@ class Weights:
         file, stored = self.found(name, shape)
         return file.tensor(stored).to(self._dtype, copy=True)
 
+    def mapped(self, name, shape):
+        """The same without a copy, if the file has such values: not to be changed."""
+        file, stored = self.found(name, shape)
+        return file.tensor(stored).to(self._dtype)
+
+    def parameter(self, name, shape):
+        return torch.nn.Parameter(self.tensor(name, shape))
+
+    def adapter(self, name, wide, out):
+        """None: matrices alone."""
+
     def found(self, name, shape):
         """(file, name in it) of a tensor of this shape."""
         if name not in self._places:
@@ -71,9 +82,12 @@ class _Shapes:
     def __init__(self, weights):
         self._weights = weights
 
-    def tensor(self, name, shape):
+    def parameter(self, name, shape):
         self._weights.found(name, shape)
-        return torch.empty(*shape, device="meta")
+        return torch.nn.Parameter(torch.empty(*shape, device="meta"))
+
+    def adapter(self, name, wide, out):
+        return None
 
 
 def read_folder(folder, dtype=torch.float32):

@@ -53,6 +53,28 @@ TEST_CASE("the newest complete checkpoints are kept, and older ones and incomple
   remove_old_checkpoints(root / "nowhere", 40, 1);
 }
 
+TEST_CASE("the best checkpoint is kept beside the newest, and is named in a file") {
+  const auto root = fresh_path("retention-of-the-best");
+  for (const auto i : {10, 20, 30, 40}) make_checkpoint(root, i);
+  const auto none = read_best(root);
+  REQUIRE(none);
+  CHECK(!*none);
+  REQUIRE(write_best(root, {20, 1.25}));
+  const auto best = read_best(root);
+  REQUIRE(best);
+  REQUIRE(*best);
+  CHECK((*best)->iteration == 20);
+  CHECK((*best)->loss == 1.25);
+  remove_old_checkpoints(root, 40, 1, 20);
+  CHECK(folders_in(root) == std::set<std::uint64_t>{20, 40});
+  remove_old_checkpoints(root, 40, 1, 30);
+  CHECK(folders_in(root) == std::set<std::uint64_t>{40});
+  std::ofstream{root / "best.json"} << R"({"iteration": "x"})";
+  const auto damaged = read_best(root);
+  REQUIRE(!damaged);
+  CHECK(damaged.error().text.find("expected the numbers iteration and loss") != std::string::npos);
+}
+
 TEST_CASE("files that no training wrote stay when their checkpoint is removed") {
   const auto root = fresh_path("retention-of-others");
   make_checkpoint(root, 1);

@@ -413,3 +413,32 @@ TEST_CASE("a later attempt keeps the shares of the batch unless another plan is 
   CHECK(same.rows == first->how.rows);
   CHECK(same.groups.has_value() == !much_faster);
 }
+
+TEST_CASE("unequal shares of a batch are kept where equal ones are less than 1.25 times as fast") {
+  const auto c = small_datacenters({2});
+  struct shares {
+    std::uint32_t first = 0;
+    bool kept = false;
+  };
+  for (const auto& x : {shares{9, true}, shares{15, false}}) {
+    CAPTURE(x.first);
+    auto job = tiny();
+    job.model = sample::gpt("small", 512, 6, 8, 512, 1024);
+    job.pipeline.groups = {chosen_in(c, 0, 1, x.first), chosen_in(c, 0, 1, 16 - x.first)};
+    const auto first = place_pipelines(c, idle_index{c}, job, true);
+    REQUIRE(first);
+    REQUIRE(first->how.groups);
+    job.pipeline.groups.reset();
+    scene s{c};
+    auto& j = s.add(1, job);
+    j.progress.attempts = 1;
+    j.rows = first->how.rows, j.data_parallel = 2;
+    j.groups = *first->how.groups;
+    const auto all = decided(s);
+    REQUIRE(all.size() == 1);
+    CHECK(all[0].how.rows == first->how.rows);
+    CHECK(all[0].how.samples_per_s >= first->how.samples_per_s);
+    REQUIRE(all[0].how.groups.has_value() == x.kept);
+    if (x.kept) CHECK(all[0].how.groups->at(0).microbatches == x.first);
+  }
+}

@@ -201,6 +201,8 @@ void check_floors(const cost_model_times& times, const space_plan& plan) {
     }
     const double line_s = times.line_s(line, g.microbatches);
     CHECK(way_s + longest_s <= line_s * (1 + 1e-9));
+    const auto rounds = (g.microbatches + plan.stages() - 1) / plan.stages();
+    CHECK(rounds * way_s <= line_s * (1 + 1e-9));
     CHECK(times.line_s(line, g.microbatches + 1) >= line_s);
     lines_s = std::max(lines_s, line_s);
   }

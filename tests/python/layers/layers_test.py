@@ -224,12 +224,16 @@ def schedule(optimizer): return torch.optim.lr_scheduler.ReduceLROnPlateau(optim
             with self.subTest(line):
                 self.refused(words, run)
 
-    def test_held_out_samples_are_read_in_their_order(self):
+    def test_held_out_samples_are_read_once_in_their_order_dealt_to_the_pipelines_in_turn(self):
         from troupe.layers.data import Batches
 
-        batches = Batches(self.program(), seed=1, rows=3, microbatches=2, split="held_out")
-        self.assertEqual([batches.indices(0, 1), batches.indices(6, 1)], [[3, 4, 5], [39, 0, 1]])
-        self.assertEqual(batches.indices(1), list(range(6, 12)))
+        one = Batches(self.program(), seed=1, rows=3, microbatches=2, split="held_out")
+        # Of 40 samples, in each evaluation; the last micro-batch is short.
+        self.assertEqual([one.indices(0, 1), one.indices(6, 1), one.indices(0, 13)], [[3, 4, 5], [3, 4, 5], [39]])
+        with self.assertRaisesRegex(ValueError, "found held-out micro-batch 14 of pipeline 0"):
+            one.indices(0, 14)
+        two = Batches(self.program(), seed=1, rows=3, microbatches=2, split="held_out", turn=(1, 2))
+        self.assertEqual([two.indices(0, 0), two.indices(0, 1)], [[3, 4, 5], [9, 10, 11]])
 
     def test_names_of_parameters_may_be_the_file_s(self):
         self.assertEqual(self.program().name_of(3, "w.x"), "3.w.x")

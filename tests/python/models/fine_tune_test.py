@@ -1,4 +1,4 @@
-"""Fine-tuning a folder by examples/pytorch/fine_tune.py: rows of examples, losses beside plain PyTorch, stages, an export that
+"""Fine-tuning a folder by the package's own program: rows of examples, losses beside plain PyTorch, stages, an export that
 the inference engine reads. $TROUPE_PROGRAM is the program; without it or PyTorch nothing is tested."""
 
 import json
@@ -17,39 +17,13 @@ if has_torch:
     from troupe.models.folder import read_folder
     from troupe.models.rows import Rows, collate, loss
     from models.folders import engine_logits, program, write_folder
+    from models.random_rows import random_rows, write_rows
     from models.parity_test import logits_of, relative
 
-script = os.path.join(root, "examples", "pytorch", "fine_tune.py")
+script = os.path.join(root, "python", "troupe", "programs", "fine_tune.py")
 oracle = os.path.join(root, "tests", "python", "oracle", "plain_training.py")
 reference = os.path.join(root, "tests", "gpu", "inference", "reference.py")
 batch, updates, rate = 4, 6, 0.003
-
-
-def random_rows(count, longest=20):
-    """[[{tokens, trained}, ...], ...]: a row's examples."""
-    generator = torch.Generator().manual_seed(3)
-    rows = []
-    for r in range(count):
-        rows.append([])
-        for _ in range(1 + r % 3):
-            length = int(torch.randint(4, longest, (1,), generator=generator))
-            tokens = torch.randint(96, (length,), generator=generator).tolist()
-            rows[-1].append({"tokens": tokens, "trained": [i > length // 2 or i == 1 for i in range(length)]})
-    return rows
-
-
-def write_rows(path, rows):
-    flat = [x for row in rows for x in row]
-    examples, begins = [0], [0]
-    for x in flat:
-        examples.append(examples[-1] + len(x["tokens"]))
-    for row in rows:
-        begins.append(begins[-1] + len(row))
-    safetensors.write(path, {
-        "tokens": torch.tensor([t for x in flat for t in x["tokens"]], dtype=torch.int32),
-        "trained": torch.tensor([t for x in flat for t in x["trained"]], dtype=torch.uint8),
-        "examples": torch.tensor(examples), "rows": torch.tensor(begins)}, {"format": "troupe-rows-1"})
-    return path
 
 
 @unittest.skipUnless(has_torch, without_torch)
@@ -120,7 +94,7 @@ class FineTuning(Scratch):
 
     def oracle_losses(self):
         chosen = [order.samples(i * batch, batch, len(self.data), 1) for i in range(updates)]
-        job = self.write("job.json", json.dumps({"updates": chosen, "rows": self.data, "learning_rate": rate, "clip": 1.0}))
+        job = self.write("job.json", json.dumps({"updates": chosen, "rows": self.data, "rates": [rate] * updates, "clip": 1.0}))
         found = subprocess.run([sys.executable, "-I", oracle, reference, self.base, job], capture_output=True, text=True)
         self.assertEqual(found.returncode, 0, found.stderr)
         return [json.loads(line) for line in found.stdout.splitlines()]

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import tempfile
 
 from support import environment
 
@@ -66,6 +67,14 @@ def write_folder(folder, name):
                 made[tensor_name] = scale * values + (1.0 if norm and tensor_name.endswith("weight") else 0.0)
             return made[tensor_name]
 
+        @staticmethod
+        def parameter(tensor_name, shape):
+            return torch.nn.Parameter(Random.tensor(tensor_name, shape))
+
+        @staticmethod
+        def adapter(tensor_name, wide, out):
+            return None
+
     layers(read_model(folder), Random)
     prefix = "transformer." if name in prefixed else ""
     kind = torch.bfloat16 if name in halved else torch.float32
@@ -74,13 +83,14 @@ def write_folder(folder, name):
     return folder
 
 
-def engine_logits(folder, tokens):
-    """[tokens, vocabulary]: what `troupe infer --alone` computes."""
+def engine_logits(folder, tokens, *more):
+    """[tokens, vocabulary]: what `troupe infer --alone` computes, with further options."""
     from troupe.safetensors import SafeTensors
 
-    out = os.path.join(folder, "logits.safetensors")
-    words = [program, "infer", "--alone", "--model", folder, "--prompt-tokens", ",".join(map(str, tokens)), "--max-tokens", "1",
-             "--dump-logits", out]
-    found = subprocess.run(words, env=environment(), capture_output=True, text=True)
-    assert found.returncode == 0, found.stderr
-    return SafeTensors(out).tensor("logits")
+    with tempfile.TemporaryDirectory() as where:
+        out = os.path.join(where, "logits.safetensors")
+        words = [program, "infer", "--alone", "--model", folder, "--prompt-tokens", ",".join(map(str, tokens)), "--max-tokens",
+                 "1", "--dump-logits", out, *more]
+        found = subprocess.run(words, env=environment(), capture_output=True, text=True)
+        assert found.returncode == 0, found.stderr
+        return SafeTensors(out).tensor("logits").clone()
