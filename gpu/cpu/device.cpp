@@ -127,10 +127,22 @@ device::result device::perform(const operations::backward& o) {
   return out;
 }
 
-device::result device::perform(const operations::gradients&) {
+device::result device::perform(const operations::gradients& o) {
   const auto sums = maths_.memory().take<float>(maths_.own() + maths_.tied());
   maths_.copy_gradients(sums.get());
+  if (o.take) maths_.clear_gradients();
   return both(sums);
+}
+
+device::result device::perform(const operations::reset&) {
+  forget_passes();
+  return {};
+}
+
+void device::forget_passes() {
+  held_.clear();
+  progress_.clear();
+  maths_.clear_gradients();
 }
 
 device::result device::perform(const operations::update& o) {
@@ -184,9 +196,7 @@ device::result device::perform(const operations::load& o) {
   const auto steps = load_values(o.path, spec_, values());
   if (!steps) return refuse(steps.error());
   maths_.steps = *steps;
-  held_.clear();
-  progress_.clear();
-  maths_.clear_gradients();
+  forget_passes();
   return {};
 }
 

@@ -32,7 +32,8 @@ class device final : public member_device {
   result perform(const operations::forward& o);
   result perform(const operations::recompute& o);
   result perform(const operations::backward& o);
-  result perform(const operations::gradients&);
+  result perform(const operations::gradients& o);
+  result perform(const operations::reset&);
   result perform(const operations::update& o);
   result perform(const operations::save& o);
   result perform(const operations::load& o);
@@ -42,6 +43,7 @@ class device final : public member_device {
   template <class Collective>
   result perform(const Collective&);
 
+  void forget_passes();
   buffer<float> copy_of(std::span<const float> values);
   own_and_tied both(const buffer<float>& values) const;
   stage_input<float> input_of(const operations::forward& o);

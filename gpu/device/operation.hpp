@@ -57,7 +57,14 @@ struct backward {
 
 /// The sums over all micro-batches since the last update.
 struct gradients {
+  bool take = false;  // the device's sums are zero afterwards
   using result = own_and_tied;
+};
+
+/// Micro-batches in flight and gradients are forgotten, also after an operation has failed. Weights
+/// stay.
+struct reset {
+  using result = no_result;
 };
 
 /// AdamW with scale x gradients.
@@ -159,9 +166,9 @@ struct layered {
 /// An operation of any stage. A device's overloads for its kinds are found by std::visit.
 struct operation {
   std::variant<operations::forward, operations::recompute, operations::backward,
-               operations::gradients, operations::update, operations::make_communicator_id,
-               operations::join_communicator, operations::sum, operations::save, operations::load,
-               operations::weights, operations::digest>
+               operations::gradients, operations::reset, operations::update,
+               operations::make_communicator_id, operations::join_communicator, operations::sum,
+               operations::save, operations::load, operations::weights, operations::digest>
       what{};
   bool timed = false;  // passes and update: measure compute_s
   layered program{};

@@ -51,8 +51,15 @@ operations::backward::result simulated_values::after(const operations::backward&
   return r;
 }
 
-own_and_tied simulated_values::after(const operations::gradients&, std::uint64_t) const {
+operations::reset::result simulated_values::after(const operations::reset&, std::uint64_t) {
+  inputs_.clear();
+  gradients_.reset();
+  return {};
+}
+
+own_and_tied simulated_values::after(const operations::gradients& o, std::uint64_t) {
   const auto own = gradients_.value_or(0);
+  if (o.take) gradients_.reset();
   if (!place_.tied) return {simulated_tensor(own), {}};
   return {simulated_tensor(own), simulated_tensor(hash_of({n(simulated_kind::tied), own}))};
 }

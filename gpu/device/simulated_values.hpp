@@ -43,7 +43,8 @@ class simulated_values {
   // The result of an operation; `iteration`: completed before.
   operations::forward::result after(const operations::forward& o, std::uint64_t iteration);
   operations::backward::result after(const operations::backward& o, std::uint64_t iteration);
-  own_and_tied after(const operations::gradients&, std::uint64_t iteration) const;
+  own_and_tied after(const operations::gradients& o, std::uint64_t iteration);
+  operations::reset::result after(const operations::reset&, std::uint64_t);
   operations::update::result after(const operations::update& o, std::uint64_t iteration);
   operations::norms::result after(const operations::norms& o, std::uint64_t iteration);
   operations::digest::result after(const operations::digest&, std::uint64_t) const {

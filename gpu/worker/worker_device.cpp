@@ -232,7 +232,12 @@ device::result device::perform(const operations::backward& o, request_header r) 
 
 // -- gradients
 
-device::result device::perform(const operations::gradients&, request_header r) {
+device::result device::perform(const operations::reset&, request_header) {
+  return refuse(reason::kind::unavailable, "a program's worker cannot forget passes");
+}
+
+device::result device::perform(const operations::gradients& o, request_header r) {
+  if (o.take) return refuse(reason::kind::unavailable, "a program's worker keeps its gradients");
   r.kind = message_kind::gradients;
   auto made = plain(r);
   if (made) made->what = own_and_tied{view(gradients_.own()), view(gradients_.tied())};

@@ -49,7 +49,8 @@ class device final : public program_device {
   result perform(const operations::forward& o, request_header r);
   result perform(const operations::recompute& o, request_header r);
   result perform(const operations::backward& o, request_header r);
-  result perform(const operations::gradients&, request_header r);
+  result perform(const operations::gradients& o, request_header r);
+  result perform(const operations::reset&, request_header r);
   result perform(const operations::update& o, request_header r);
   result perform(const operations::norms& o, request_header r);
   result perform(const operations::save& o, request_header r);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "messages/base/fields.hpp"
 #include "messages/domain/model.hpp"
@@ -32,6 +33,15 @@ struct served_model_files {
   TROUPE_FIELDS(served_model_files, name, folder, random_weights, shape, hash);
 };
 
+/// A LoRA adapter of PEFT's format that is served beside its base.
+struct served_adapter {
+  std::string name;        // as clients name it, in place of the model
+  std::string folder;      // the same path on every node
+  std::uint64_t hash = 0;  // of its files when the job was read
+
+  TROUPE_FIELDS(served_adapter, name, folder, hash);
+};
+
 /// A decoder: one GPU that completes prompts until the job is cancelled. Key `serve:` of a job.
 struct serving {
   served_model_files model;
@@ -44,10 +54,11 @@ struct serving {
   double ttft_s = 2;     // goal for the time to the first token
   /// Threads that compute, of a device on processors; none: 1. The bits are the same for all.
   std::optional<std::uint32_t> threads{};
+  std::optional<std::vector<served_adapter>> adapters{};  // none: the model alone
   static constexpr std::size_t required = 8;
 
   TROUPE_FIELDS(serving, model, kv_gb, context, max_running, max_sequences, bubbles, fallback,
-                ttft_s, threads);
+                ttft_s, threads, adapters);
 };
 
 /// How a training lends its bubbles to a served model. Key `bubbles:` of `pipeline:`.

@@ -62,11 +62,15 @@ struct training {
   std::uint32_t keep_checkpoints = 0;  // the newest that stay when a newer one is complete; 0: all
   /// Its layers in place of the built-in GPT-2; then it has its own data and optimizer.
   std::optional<layer_file> program{};
+  /// `heal`: it goes on without lost stages, where a peer has their state; `restart`: it starts
+  /// again from its checkpoint. None: heal.
+  std::optional<std::string> on_loss{};
+  std::optional<double> target_loss{};  // it ends early when a held-out loss is at most that
   static constexpr std::size_t required = 14;
 
   TROUPE_FIELDS(training, data, vocabulary, seed, learning_rate, weight_decay, schedule, checkpoint,
                 checkpoint_every, device, costs, timeline, replan_every, replan_drift, profile,
-                keep_checkpoints, program);
+                keep_checkpoints, program, on_loss, target_loss);
 };
 
 /// Whether the devices, of this kind, of a stage and its peers may all-reduce gradients without the

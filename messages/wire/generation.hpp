@@ -40,8 +40,10 @@ struct generate {
   lease_id lease = 0;  // the decoder's
   completion_request what;
   std::uint32_t replay = 0;  // tokens of the answer that the front has already; the rest follows
+  std::optional<std::string> adapter{};  // of the decoder's; none: the model itself
+  static constexpr std::size_t required = 4;
 
-  TROUPE_FIELDS(generate, name, lease, what, replay);
+  TROUPE_FIELDS(generate, name, lease, what, replay, adapter);
 };
 
 /// How a prompt was computed.
@@ -123,11 +125,12 @@ struct decoder_state {
   std::optional<std::uint64_t> set_back{};         // sequences, since it began, each time
   std::optional<std::uint64_t> computed_prompt{};  // positions of prompts, since it began
   std::optional<std::uint64_t> cached_prompt{};    // and those that other prompts had computed
+  std::optional<std::vector<std::string>> adapters{};  // names of those that it serves, too
   static constexpr std::size_t required = 12;
 
   TROUPE_FIELDS(decoder_state, lease, sequence, model, context, pages, free_pages, running, waiting,
                 max_sequences, ending, incarnation, folder, files, cached_pages, set_back,
-                computed_prompt, cached_prompt);
+                computed_prompt, cached_prompt, adapters);
 };
 
 /// A decoder as a front knows it.

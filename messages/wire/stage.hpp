@@ -75,10 +75,12 @@ struct tensor {
   std::optional<std::uint32_t> flows{};
   /// Its stage has sent it before; none: no, or traffic has no price.
   std::optional<bool> resent{};
+  /// Of `ready` and `commit`: the view in which it was said. None: the first.
+  std::optional<std::uint64_t> view{};
   static constexpr std::size_t required = 10;
 
   TROUPE_FIELDS(tensor, what, from, to_pipeline, to_stage, iteration, microbatch, bytes, sent_s,
-                path, term, flows, resent);
+                path, term, flows, resent, view);
 };
 
 /// Sums of a chunk of gradients on their way between datacenters.
@@ -187,12 +189,16 @@ struct stage_setup {
   std::optional<batch_share> share{};
   /// None: all peers are in one datacenter.
   std::optional<peer_sites> sites{};
+  /// Of a training that heals: its view, from 0. None: a stage that fails ends its training.
+  std::optional<std::uint64_t> view{};
+  /// It shares the weights and the devices of its peer of this pipeline, which is on its node.
+  std::optional<std::uint32_t> shares_with{};
   static constexpr std::size_t required = 24;
 
   TROUPE_FIELDS(stage_setup, name, incarnation, devices, backend, model, how, first_sublayer,
                 sublayers, stages, pipelines, microbatches, rows, order, neighbours, peers, forward,
                 backward, tied, first_iteration, iterations, costs, trace, sent_s, emulate_speed,
-                guest, recompute_layers, share, sites);
+                guest, recompute_layers, share, sites, view, shares_with);
 
   /// The first of this pipeline's micro-batches, and their number, among all pipelines'.
   std::uint64_t first_microbatch() const {
@@ -201,6 +207,17 @@ struct stage_setup {
   std::uint64_t all_microbatches() const {
     return share ? share->all : std::uint64_t{microbatches} * pipelines;
   }
+};
+
+/// Where the stages of a view are, from an iteration on; a view is numbered within its trainer's
+/// incarnation.
+struct view_begin {
+  std::uint64_t view = 0;
+  std::uint64_t from = 0;           // iterations done when it begins
+  std::vector<address> neighbours;  // as in a stage's setup
+  std::vector<address> peers;
+
+  TROUPE_FIELDS(view_begin, view, from, neighbours, peers);
 };
 
 /// Trainer to stage: continue until `until` iterations are done, and write the checkpoints that the
@@ -224,10 +241,13 @@ struct stage_run {
   bool halt = false;       // begin no more iterations until `save` names the last one
   std::uint64_t save = 0;  // the last iteration, to be saved; 0: not yet known
   std::optional<stage_timetable> guest_times{};  // if those of its guest have changed
+  /// Stop in the views before this one, and say where the stage is.
+  std::optional<std::uint64_t> gather{};
+  std::optional<view_begin> begin{};  // go on in this view
   static constexpr std::size_t required = 12;
 
   TROUPE_FIELDS(stage_run, name, until, acknowledged, order, forward, backward, communicator_id,
-                incarnation, sent_s, ahead_s, halt, save, guest_times);
+                incarnation, sent_s, ahead_s, halt, save, guest_times, gather, begin);
 };
 
 /// A task of a stage, with times on the trainer's clock.
@@ -276,6 +296,16 @@ struct worker_report {
   TROUPE_FIELDS(worker_report, engine, ready_s, peak_bytes, skipped, values);
 };
 
+/// The answer to `stage_run::gather` or `stage_run::begin`.
+struct view_place {
+  std::uint64_t view = 0;
+  bool begun = false;          // it goes on in that view; otherwise it waits for its beginning
+  std::uint64_t boundary = 0;  // updates done
+  bool ready = false;          // it holds all sums of the next update
+
+  TROUPE_FIELDS(view_place, view, begun, boundary, ready);
+};
+
 /// Stage to trainer: it is ready (iteration is that of the setup), or has completed another
 /// iteration, or has failed.
 struct stage_report {
@@ -306,12 +336,13 @@ struct stage_report {
   /// The answer to a group's id: whether its device has joined; if not, `fallback_reason` says why.
   std::optional<bool> joined{};
   std::optional<worker_report> worker{};  // of a program
+  std::optional<view_place> place{};
   static constexpr std::size_t required = 21;
 
   TROUPE_FIELDS(stage_report, name, incarnation, iteration, loss, squared_norm, begin_s, end_s,
                 busy_s, measured, max_in_flight, sent_bytes, saved, why, tasks, communicator_id,
                 fallback_reason, starting, request_sent_s, received_s, replied_s, halts_at, bubbles,
-                joined, worker);
+                joined, worker, place);
 };
 
 /// A program's iteration, if it has values or has changed nothing.
@@ -369,6 +400,16 @@ struct program_training {
   TROUPE_FIELDS(program_training, engine, worker_ready_s, peak_bytes, skipped_updates);
 };
 
+/// How a training has gone on without stages that were lost.
+struct training_heals {
+  std::uint64_t count = 0;     // changes of its view
+  std::uint64_t lost = 0;      // stages that run elsewhere than planned
+  double seconds = 0;          // from each loss's notice until all stages went on
+  std::uint64_t repeated = 0;  // iterations that were under way and began again
+
+  TROUPE_FIELDS(training_heals, count, lost, seconds, repeated);
+};
+
 /// Trainer to controller, periodically and at the end. The controller keeps a lease's newest report
 /// and every iteration.
 struct training_report {
@@ -395,12 +436,13 @@ struct training_report {
   /// The newest complete iteration; none: devices are simulated, or none is complete.
   std::optional<iteration_timeline> timeline{};
   std::optional<program_training> program{};
+  std::optional<training_heals> heals{};  // none: nothing was lost
   static constexpr std::size_t required = 19;
 
   TROUPE_FIELDS(training_report, lease, job, sequence, schedule, device, stages, pipelines,
                 microbatches, tensor_parallel, tokens_per_s, max_in_flight, wan_bytes,
                 wan_utilization, saved, measured, planned_s, lower_bound_s, events, iterations,
-                bubbles, timeline, program);
+                bubbles, timeline, program, heals);
 };
 
 /// Controller to trainer: it has that report and all earlier ones.

@@ -352,8 +352,28 @@ void device::perform(const operations::backward& o, pending& p) {
   went_back_ = true;
 }
 
-void device::perform(const operations::gradients&, pending& p) {
+// The copy is behind the kernels that wrote them, and before the one that clears them.
+void device::perform(const operations::gradients& o, pending& p) {
   p.result->what = take_out_both(stage_.gradients(), p);
+  if (!o.take) return;
+  stage_.clear_gradients();
+  went_back_ = false;
+}
+
+void device::perform(const operations::reset&, pending&) {
+  forget_passes("it was reset instead of the all-reduce");
+  stage_.clear_gradients();
+}
+
+void device::forget_passes(const std::string& why) {
+  if (sums_begun_) {
+    end_group(why);
+    stage_.forget_sums();
+    sums_begun_ = false;
+  }
+  held_.clear();
+  progress_.clear();
+  summed_ = went_back_ = false;
 }
 
 void device::perform(const operations::weights&, pending& p) {
@@ -406,16 +426,9 @@ void device::perform(const operations::load& o, pending& p) {
     p.result = refuse(steps.error());
     return;
   }
-  if (sums_begun_) {
-    end_group("a checkpoint was loaded instead of the all-reduce");
-    stage_.forget_sums();
-    sums_begun_ = false;
-  }
+  forget_passes("a checkpoint was loaded instead of the all-reduce");
   stage_.write(v);
   stage_.steps = *steps;
-  held_.clear();
-  progress_.clear();
-  summed_ = went_back_ = false;
   std::lock_guard lock{guard_};
   broken_.reset();
 }

@@ -79,7 +79,8 @@ class device final : public member_device {
   void perform(const operations::forward& o, pending& p);
   void perform(const operations::recompute& o, pending& p);
   void perform(const operations::backward& o, pending& p);
-  void perform(const operations::gradients&, pending& p);
+  void perform(const operations::gradients& o, pending& p);
+  void perform(const operations::reset&, pending& p);
   void perform(const operations::update& o, pending& p);
   void perform(const operations::make_communicator_id& o, pending& p);
   void perform(const operations::join_communicator& o, pending&);
@@ -98,6 +99,7 @@ class device final : public member_device {
   std::shared_ptr<device_communicator> peers();
   std::shared_ptr<device_communicator> beside_backward();
   void end_group(const std::string& why);
+  void forget_passes(const std::string& why);
   void broke(const reason& why);
 
   template <class T>
