@@ -8,6 +8,7 @@
 #include "actors/training/stage/stage_checks.hpp"
 #include "actors/training/trainer/trainer.hpp"
 #include "messages/base/find_in.hpp"
+#include "messages/base/refuse.hpp"
 #include "runtime/host/freed_memory.hpp"
 
 namespace troupe::actors {
@@ -31,6 +32,7 @@ stage_setup topology_of(const stage_setup& s) {
   t.neighbours = s.neighbours;
   t.peers = s.peers;
   t.sites = s.sites;
+  t.view = s.view;
   return t;
 }
 
@@ -136,7 +138,9 @@ void training_supervisor::on(address from, stage_setup& s, const payload&) {
 void training_supervisor::on(address from, stage_run& r, const payload& body) {
   const auto* p = find_in(parts_, r.name.lease);
   if (!p || !is_trainer(node_.cluster(), p->order, from)) return;
-  if (const auto* to = stage_of(r.name)) pass_on(to->actor, from, r, body);
+  auto* to = stage_of(r.name);
+  if (!to || (r.begin && !follow_view(to->topology, *r.begin))) return;
+  pass_on(to->actor, from, r, body);
 }
 
 void training_supervisor::on(address from, stage_report& r, const payload&) {
@@ -163,20 +167,31 @@ void training_supervisor::set_up(address trainer, stage_setup s) {
   auto* p = find_in(parts_, s.name.lease);
   if (!p || p->released_s) return;
   if (auto ok = check_setup(s, p->order); !ok) return report(trainer, s, ok.error());
+  if (s.shares_with)
+    if (const auto* with = stage_of({s.name.lease, *s.shares_with, s.name.stage});
+        !with || !with->replica)
+      return report(trainer, s,
+                    because(reason::kind::unavailable, "pipeline {} has no stage {} on this node",
+                            *s.shares_with, s.name.stage));
   auto [it, fresh] = p->stages.try_emplace(s.name);
   auto& e = it->second;
-  if (!fresh && s.incarnation <= e.incarnation) {
+  // One that a later view sets up anew had not begun.
+  const bool again = s.shares_with && s.view.value_or(0) > e.topology.view.value_or(0);
+  if (!fresh && s.incarnation <= e.incarnation && !again) {
     if (!e.actor || s.incarnation < e.incarnation) return;
     if (e.created && !*e.created) return report(trainer, s, {});
     // The setup was repeated: have the stage repeat its report.
-    stage_run again{s.name, 0, 0, {}, {}, {}};
-    return pass_on(e.actor, trainer, again, {});
+    stage_run repeat{s.name, 0, 0, {}, {}, {}};
+    return pass_on(e.actor, trainer, repeat, {});
   }
   if (e.actor) node_.kill(e.actor);
   e = {};
   e.incarnation = s.incarnation;
-  e.devices = s.devices.size();
+  e.devices = s.shares_with ? 0 : s.devices.size();
   e.topology = topology_of(s);
+  if (s.view)
+    e.replica = s.shares_with ? stage_of({s.name.lease, *s.shares_with, s.name.stage})->replica
+                              : std::make_shared<stage_replica>(s.name.pipeline, s.first_iteration);
   const auto& c = node_.cluster();
   const auto me = node_.index();
   stage_options o;
@@ -200,11 +215,13 @@ void training_supervisor::set_up(address trainer, stage_setup s) {
   o.gateway = node_.gateway();
   if (computes) {
     o.create = [s, make_cuda = node_.options.make_cuda, executor = o.executor,
-                start = workers_of(s, p->order)] {
-      return make_backend(s, executor, make_cuda, start);
+                start = workers_of(s, p->order), replica = e.replica] {
+      return s.shares_with ? share_backend(s, replica->device())
+                           : make_backend(s, executor, make_cuda, start);
     };
     o.created = e.created = std::make_shared<std::atomic<bool>>(false);
   }
+  o.replica = e.replica;
   o.setup = std::move(s);
   e.actor = node_.spawn<stage_state>(computes, std::move(o));
 }
@@ -249,9 +266,12 @@ bool training_supervisor::on_training_over(training_over& over) {
   if (auto* s = over.trainer ? nullptr : find_in(p->stages, over.who)) s->over = true;
   // Every device of a part belongs to one stage.
   std::size_t over_devices = 0;
-  for (const auto& [name, s] : p->stages)
+  bool all = true;  // those that share others' devices, too
+  for (const auto& [name, s] : p->stages) {
     if (s.over) over_devices += s.devices;
-  const bool all = over_devices == p->order.devices.size();
+    all = all && s.over;
+  }
+  all = all && over_devices == p->order.devices.size();
   over.how = part_report::state::succeeded;
   over.peak_bytes = p->peak_bytes;
   return all && (!p->trainer || p->trainer_over);

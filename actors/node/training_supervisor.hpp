@@ -52,6 +52,7 @@ class training_supervisor {
       std::size_t devices = 0;                     // of its tensor group
       std::shared_ptr<std::atomic<bool>> created;  // its device; null: it is simulated
       stage_setup topology;                        // its neighbors and peers
+      std::shared_ptr<stage_replica> replica;      // of a training that heals
       bool over = false;
     };
     std::map<stage_name, entry> stages;

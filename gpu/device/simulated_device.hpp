@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <utility>
 #include <variant>
 
@@ -17,10 +18,14 @@ class simulated_device final : public program_device {
   /// Calls a function after a number of seconds.
   using timer = std::function<void(double, std::function<void()>)>;
 
-  /// `slowdown`: the present factor for an operation's time; null: 1.
-  simulated_device(const stage_costs& costs, const simulated_values::place& place,
+  /// `values`: its own, or shared with the other stages of its replica. `slowdown`: the present
+  /// factor for an operation's time; null: 1.
+  simulated_device(const stage_costs& costs, std::shared_ptr<simulated_values> values,
                    std::function<double()> slowdown, timer after)
-      : costs_{costs}, values_{place}, slowdown_{std::move(slowdown)}, after_{std::move(after)} {}
+      : costs_{costs},
+        values_{std::move(values)},
+        slowdown_{std::move(slowdown)},
+        after_{std::move(after)} {}
 
   void submit(operation o, done d) override {
     std::visit([&](const auto& what) { take(what, o.program.iteration, std::move(d)); }, o.what);
@@ -28,13 +33,13 @@ class simulated_device final : public program_device {
   void submit_norms(operations::norms n, done d) override { take(n, n.iteration, std::move(d)); }
 
   /// The digest of its weights, as of the latest update that was submitted.
-  std::uint64_t state() const { return values_.state(); }
+  std::uint64_t state() const { return values_->state(); }
 
  private:
   template <class What>
   void take(const What& what, std::uint64_t iteration, done d) {
     const double s = cost_of(what) * (slowdown_ ? slowdown_() : 1);
-    after_(s, [d = std::move(d), made = values_.after(what, iteration), s] {
+    after_(s, [d = std::move(d), made = values_->after(what, iteration), s] {
       d(outcome{made, 0, s});
     });
   }
@@ -51,7 +56,7 @@ class simulated_device final : public program_device {
   }
 
   stage_costs costs_;
-  simulated_values values_;
+  std::shared_ptr<simulated_values> values_;
   std::function<double()> slowdown_;
   timer after_;
 };

@@ -23,12 +23,19 @@ simulated_values::simulated_values(const place& p)
     : place_{p},
       state_{hash_of({n(simulated_kind::initial), p.seed, p.stage, p.first_iteration})} {}
 
-operations::forward::result simulated_values::after(const operations::forward& o,
+void simulated_values::add_data(operations::forward& o, const place& p, std::uint64_t iteration) {
+  const auto number = p.first_microbatch + o.microbatch;
+  if (p.stage == 0 && !digest_in(o.input))
+    o.input = simulated_tensor(hash_of({n(simulated_kind::data), p.seed, iteration, number}));
+  if (p.stage + 1 == p.stages && !digest_in(o.targets)) o.targets = simulated_tensor(number);
+}
+
+operations::forward::result simulated_values::after(const operations::forward& asked,
                                                     std::uint64_t iteration) {
-  const auto in =
-      first() ? hash_of({n(simulated_kind::data), place_.seed, iteration, number(o.microbatch)})
-              : value_of(o.input);
-  inputs_[o.microbatch] = in;
+  auto o = asked;
+  add_data(o, place_, iteration);
+  const auto in = value_of(o.input);
+  inputs_[o.microbatch] = {in, value_of(o.targets)};
   operations::forward::result r;
   if (!last())
     r.activation = simulated_tensor(hash_of({n(simulated_kind::activation), state_, in}));
@@ -38,11 +45,10 @@ operations::forward::result simulated_values::after(const operations::forward& o
 operations::backward::result simulated_values::after(const operations::backward& o,
                                                      std::uint64_t iteration) {
   const auto at = inputs_.find(o.microbatch);
-  const auto in = at == inputs_.end() ? 0 : at->second;
+  const auto [in, number] = at == inputs_.end() ? held{} : at->second;
   if (at != inputs_.end()) inputs_.erase(at);
-  const auto gradient =
-      last() ? hash_of({n(simulated_kind::loss), state_, in, iteration, number(o.microbatch)})
-             : value_of(o.gradient);
+  const auto gradient = last() ? hash_of({n(simulated_kind::loss), state_, in, iteration, number})
+                               : value_of(o.gradient);
   const auto more = hash_of({n(simulated_kind::contribution), state_, in, gradient});
   gradients_ = gradients_ ? sum_of_digests(*gradients_, more) : more;
   operations::backward::result r;

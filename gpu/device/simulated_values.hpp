@@ -37,6 +37,10 @@ class simulated_values {
   simulated_values() = default;
   explicit simulated_values(const place& p);
 
+  /// The inputs of a forward that a stage at an end reads from the data: those of its own place, if
+  /// the forward has none.
+  static void add_data(operations::forward& o, const place& p, std::uint64_t iteration);
+
   /// The weights' digest.
   std::uint64_t state() const { return state_; }
 
@@ -58,15 +62,15 @@ class simulated_values {
  private:
   bool first() const { return place_.stage == 0; }
   bool last() const { return place_.stage + 1 == place_.stages; }
-  std::uint64_t number(std::uint32_t microbatch) const {
-    return place_.first_microbatch + microbatch;
-  }
   void take(const own_and_tied& sums);
 
+  struct held {
+    std::uint64_t input = 0;
+    std::uint64_t number = 0;  // of the micro-batch, among all pipelines'; of the last stage
+  };
   place place_;
   std::uint64_t state_ = 0;
-  std::map<std::uint32_t, std::uint64_t>
-      inputs_;                              // by micro-batch between its forward and backward
+  std::map<std::uint32_t, held> inputs_;    // by micro-batch between its forward and backward
   std::optional<std::uint64_t> gradients_;  // none: no backward since the last update
   std::optional<std::uint64_t> own_sums_, tied_sums_;  // over all pipelines
 };

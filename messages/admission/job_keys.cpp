@@ -169,6 +169,7 @@ const key_table<training>& train_keys() {
       {"keep_checkpoints", &t::keep_checkpoints, up_to(max_count)},
       {"replan_every", &t::replan_every, range{0, max_count}},
       {"replan_drift", &t::replan_drift, above_0(100)},
+      {"on_loss", &t::on_loss, word_list{"heal", "restart"}},
       {"profile"},
   };
   return rows;

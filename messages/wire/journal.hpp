@@ -72,11 +72,18 @@ struct lease_granted {
   /// The lease whose GPUs these are, as far as they are not free; each passes from it to this one
   /// when its part there ends.
   std::optional<lease_id> after{};
+  /// It goes on without a part that is lost, but for its trainer's: its stages have peers. None:
+  /// no.
+  std::optional<bool> heals{};
   static constexpr std::size_t required = 9;
 
   TROUPE_FIELDS(lease_granted, lease, job, at_s, how, predicted_bytes, iteration_s, start_s,
-                out_of_memory, parts, port, after);
+                out_of_memory, parts, port, after, heals);
 };
+
+inline bool heals(const lease_granted& g) {
+  return g.heals.value_or(false);
+}
 
 /// Why a lease is revoked or has ended.
 enum class lease_outcome : std::uint8_t {

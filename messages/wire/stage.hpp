@@ -216,8 +216,10 @@ struct view_begin {
   std::uint64_t from = 0;           // iterations done when it begins
   std::vector<address> neighbours;  // as in a stage's setup
   std::vector<address> peers;
+  /// Pipelines whose stages share its weights, itself included: they run in this order.
+  std::vector<std::uint32_t> pipelines;
 
-  TROUPE_FIELDS(view_begin, view, from, neighbours, peers);
+  TROUPE_FIELDS(view_begin, view, from, neighbours, peers, pipelines);
 };
 
 /// Trainer to stage: continue until `until` iterations are done, and write the checkpoints that the

@@ -13,6 +13,7 @@
 #include "messages/base/folds.hpp"
 #include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
+#include "messages/domain/healing.hpp"
 #include "messages/domain/work_kind.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/fits.hpp"
@@ -119,6 +120,7 @@ expected<void> lease_manager::grant(const planners::decision& d) {
                       e.start_s.value_or(c.settings.restart_s),
                       e.out_of_memory,
                       {}};
+  if (heals(*book.job(*job)->spec, d.how)) entry.heals = true;
   if (facts_of(*book.job(*job)->spec).has_processes)
     entry.port = hosts_.free_port(d.where.front().node, entry.lease);
   for (const auto& share : d.where) {
@@ -408,7 +410,11 @@ void lease_manager::end_part(part_ended e) {
   orders_.forget_part(id, n);
   hosts_.refresh_idle(n);
   orders_.send_later(n);
-  if (book.lease(id) && outcome != lease_outcome::succeeded && !book.lease(id)->revoked)
+  const auto* rest = book.lease(id);
+  const bool heals_it = rest && heals(rest->granted) && e.part > 0 &&
+                        outcome == lease_outcome::lost && !rest->ended.front();
+  if (heals_it) mark(rare_branch::healed_part);
+  if (rest && outcome != lease_outcome::succeeded && !rest->revoked && !heals_it)
     revoke_rest(id);  // the other parts cannot continue without it
   if (outcome == lease_outcome::succeeded && book.lease(id)) begin_rank_wait(*book.lease(id));
   orders_.end_grace(id);
@@ -451,6 +457,10 @@ void lease_manager::begin_rank_wait(const lease_record& l) {
   const auto& spec = *records_.book().job(l.granted.job)->spec;
   if (facts_of(spec).has_processes && spec.program.rank_wait_s)
     rank_waits_.try_emplace(l.granted.lease, records_.now() + *spec.program.rank_wait_s);
+  // Stages that a healed training has left behind do not end with it.
+  if (heals(l.granted) && l.succeeded.front())
+    rank_waits_.try_emplace(
+        l.granted.lease, records_.now() + 2 * records_.present_cluster().settings.heartbeat_s + 1);
 }
 
 /// A rank that hangs while the others have ended holds its GPUs for ever, and no exit status says
@@ -473,6 +483,13 @@ void lease_manager::end_rank_waits() {
     TROUPE_INVARIANT(first < l.succeeded.size(),
                      "ranks are waited for after one of them has succeeded");
     const auto& c = records_.present_cluster();
+    if (heals(l.granted)) {
+      mark(rare_branch::left_behind);
+      revoke(make_revocation(id, records_.wall(), end_word::preempted,
+                             fmt::format("node {} had a stage that its training had left behind",
+                                         c.nodes[l.granted.parts[late].node].name)));
+      continue;
+    }
     auto e = make_revocation(
         id, records_.wall(), end_word::rank_wait,
         fmt::format("{} was still running {:g} s (rank_wait_s) after {} had ended",

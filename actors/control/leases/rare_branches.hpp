@@ -23,11 +23,13 @@ enum class rare_branch : std::uint8_t {
   member_left,
   no_member_left,
   rest_revoked,
-  rank_waited
+  rank_waited,
+  healed_part,
+  left_behind
 };
 
 /// In the order of rare_branch.
-inline constexpr std::array<std::string_view, 13> rare_branches{
+inline constexpr std::array<std::string_view, 15> rare_branches{
     "the ledger refuses the lease of a new union",
     "a revoked lease is revoked again, for another reason",
     "a lease was granted to an earlier process of its node",
@@ -40,7 +42,9 @@ inline constexpr std::array<std::string_view, 13> rare_branches{
     "a union ends because a member left",
     "a union ends because all members have left",
     "a part that failed ends the others",
-    "a rank is waited for no longer"};
+    "a rank is waited for no longer",
+    "a training goes on without a part that was lost",
+    "a training has ended that had left a part behind"};
 
 /// A bit for each that this process has come to.
 inline std::atomic<std::uint32_t> reached_branches{0};

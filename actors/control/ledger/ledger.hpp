@@ -142,6 +142,7 @@ class ledger {
   void hold_parts(const lease_granted& g, const std::vector<bool>& ended);
   void begin_attempt(job_id id, const lease_granted& e);
   static void add_end(lease_record& l, const part_ended& e);
+  static bool goes_on_without(const lease_record& l, const part_ended& e);
   double gpu_s_until(const lease_record& l, double at_s) const;
   /// The end of an attempt: when, and the GPU time of its job.
   struct attempt_over {

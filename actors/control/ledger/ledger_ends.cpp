@@ -48,12 +48,18 @@ double ledger::gpu_s_until(const lease_record& l, double at_s) const {
   return sum;
 }
 
+/// A training that heals goes on without a part that is lost, but for its trainer's.
+bool ledger::goes_on_without(const lease_record& l, const part_ended& e) {
+  return heals(l.granted) && e.part > 0 && !l.revoked && e.outcome == lease_outcome::lost;
+}
+
 /// The end of a part, as it counts for its lease.
 void ledger::add_end(lease_record& l, const part_ended& e) {
   TROUPE_INVARIANT(e.part < l.ended.size() && !l.ended[e.part], "a part of a lease ends once");
   l.ended[e.part] = true;
   l.succeeded[e.part] = e.outcome == lease_outcome::succeeded;
   l.ended_with_zero[e.part] = e.exit_code == 0;
+  if (goes_on_without(l, e)) return;
   l.iterations = std::min(l.iterations, e.iterations);
   if (admission::is_memory(e.peak_bytes)) l.peak_bytes = std::max(l.peak_bytes, e.peak_bytes);
   if (e.exit_code && l.exit_code.value_or(0) == 0) l.exit_code = e.exit_code;
@@ -116,8 +122,9 @@ expected<void> ledger::on(const part_ended& e) {
   const auto all = [](const std::vector<bool>& parts) {
     return std::find(parts.begin(), parts.end(), false) == parts.end();
   };
-  const bool whole =
-      all(l.succeeded) || (l.program && l.program->finished && all(l.ended_with_zero));
+  const bool whole = all(l.succeeded) ||
+                     (l.program && l.program->finished && all(l.ended_with_zero)) ||
+                     (heals(l.granted) && l.succeeded.front());
   if (whole && goes_on(l.outcome)) {
     l.outcome = lease_outcome::succeeded;
     l.word = end_word::finished;

@@ -8,7 +8,7 @@
 namespace troupe::actors {
 
 bool device_stage::start(std::uint64_t iteration) {
-  if (iteration == 0) return false;
+  if (iteration == 0 || setup_.shares_with) return false;
   submit({gpu::operations::load{checkpoint_path(setup_.how.checkpoint, iteration)}});
   return true;
 }
@@ -16,8 +16,8 @@ bool device_stage::start(std::uint64_t iteration) {
 // The actor is named only while an operation is under way: a reference that the stage's own state
 // held would keep the actor alive for ever.
 gpu::stage_device::done device_stage::post() const {
-  return [me = stage_actor{self_}](expected<gpu::outcome> r) {
-    caf::anon_send(me, device_done{std::move(r)});
+  return [me = stage_actor{self_}, began = abandoned()](expected<gpu::outcome> r) {
+    caf::anon_send(me, device_done{std::move(r), began});
   };
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include "actors/protocol/protocol.hpp"
 #include "gpu/device/stage_device.hpp"
 #include "messages/wire/stage.hpp"
@@ -11,6 +13,7 @@ namespace troupe::actors {
 /// A device has completed an operation of a stage.
 struct device_done {
   expected<gpu::outcome> what;
+  std::uint64_t abandoned = 0;  // the executor's count when it was submitted
 };
 
 /// To a trainer: finish the iteration, save and exit.

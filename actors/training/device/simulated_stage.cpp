@@ -17,6 +17,14 @@ gpu::simulated_values::place place_of(const stage_setup& s) {
           s.first_iteration, s.how.seed, tied_to_another(s)};
 }
 
+/// Those of its replica, if that has any.
+std::shared_ptr<gpu::simulated_values> values_of(const stage_options& o) {
+  auto values = o.replica ? o.replica->values() : nullptr;
+  if (!values) values = std::make_shared<gpu::simulated_values>(place_of(o.setup));
+  if (o.replica) o.replica->set_values(values);
+  return values;
+}
+
 }  // namespace
 
 simulated_stage::simulated_stage(stage_actor::pointer self, const stage_options& o,
@@ -24,7 +32,7 @@ simulated_stage::simulated_stage(stage_actor::pointer self, const stage_options&
     : self_{self},
       o_{o},
       done_{std::move(done)},
-      device_{o.setup.costs, place_of(o.setup), o.slowdown,
+      device_{o.setup.costs, values_of(o), o.slowdown,
               [this](double s, event what) { call_after(nanoseconds_of(s), std::move(what)); }},
       node_link_{o.same_node, [this] { return std::llround(o_.messenger.now_s() * 1e9); },
                  [this](time_ns ns, event what) {
@@ -37,18 +45,32 @@ void simulated_stage::call_after(std::chrono::nanoseconds wait, event what) {
 
 // Checkpoints have no files, so that only the start of the program takes time.
 bool simulated_stage::start(std::uint64_t) {
-  if (o_.start_s <= 0) return false;
+  if (o_.start_s <= 0 || o_.setup.shares_with) return false;
   call_after(nanoseconds_of(o_.start_s * (o_.slowdown ? o_.slowdown() : 1)),
              [this] { done_(gpu::outcome{}); });
   return true;
 }
 
+gpu::stage_device::done simulated_stage::unless_abandoned() {
+  return [this, began = abandoned()](expected<gpu::outcome> r) {
+    if (began == abandoned()) done_(std::move(r));
+  };
+}
+
 void simulated_stage::submit(gpu::operation o) {
-  if (!released_) device_.submit(std::move(o), done_);
+  if (!released_) device_.submit(std::move(o), unless_abandoned());
 }
 
 void simulated_stage::submit_norms(gpu::operations::norms n) {
-  if (!released_) device_.submit_norms(std::move(n), done_);
+  if (!released_) device_.submit_norms(std::move(n), unless_abandoned());
+}
+
+// The replica's values may be another pipeline's, which has other data.
+expected<void> simulated_stage::add_inputs(gpu::operations::forward& step, std::uint64_t iteration,
+                                           payload activation) {
+  step.input = std::move(activation);
+  gpu::simulated_values::add_data(step, place_of(o_.setup), iteration);
+  return {};
 }
 
 stage_gradients simulated_stage::take_gradients(gpu::own_and_tied g) const {

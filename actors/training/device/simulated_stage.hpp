@@ -29,11 +29,8 @@ class simulated_stage final : public stage_executor {
   /// The result of the operation under way still arrives, as that of a real device does.
   void release() override { released_ = true; }
 
-  expected<void> add_inputs(gpu::operations::forward& step, std::uint64_t,
-                            payload activation) override {
-    step.input = std::move(activation);
-    return {};
-  }
+  expected<void> add_inputs(gpu::operations::forward& step, std::uint64_t iteration,
+                            payload activation) override;
   std::uint64_t output_bytes(stage_step::kind what, const payload&,
                              std::uint64_t input_bytes) const override {
     return what == stage_step::kind::forward ? o_.setup.costs.activation_bytes : input_bytes;
@@ -57,6 +54,7 @@ class simulated_stage final : public stage_executor {
  private:
   using event = std::function<void()>;
   void call_after(std::chrono::nanoseconds wait, event what);
+  gpu::stage_device::done unless_abandoned();
 
   stage_actor::pointer self_;
   const stage_options& o_;

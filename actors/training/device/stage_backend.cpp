@@ -65,6 +65,21 @@ expected<std::unique_ptr<gpu::stage_device>> make_device(
                 real_devices(&device_facts::can_train), s.backend);
 }
 
+/// Null: the stage is neither first nor last.
+expected<token_feed> token_feed_of(const stage_setup& s) {
+  if (s.name.stage != 0 && s.name.stage + 1 != s.stages) return token_feed{};
+  auto opened = gpu::token_data::open(s.how.data, s.how.vocabulary, s.model);
+  if (!opened) return refuse(opened.error());
+  const auto data = std::make_shared<const gpu::token_data>(std::move(*opened));
+  return [data, seed = s.how.seed, rows = s.rows, before = s.first_microbatch()](
+             std::uint64_t iteration,
+             std::uint32_t microbatch) -> expected<std::pair<payload, payload>> {
+    auto b = data->sample(seed, iteration, (before + microbatch) * rows, rows);
+    if (!b) return refuse(b.error());
+    return std::pair{std::move(b->tokens), std::move(b->targets)};
+  };
+}
+
 }  // namespace
 
 // Every pipeline reads other rows of the data: a micro-batch's rows follow those of all
@@ -79,20 +94,18 @@ expected<stage_backend> make_backend(const stage_setup& s,
   const auto spec = spec_of(s);
   auto device = make_device(s, spec, executor, make_cuda);
   if (!device) return refuse(device.error());
-  stage_backend result;
-  result.device = std::move(*device);
-  if (!spec.has_embedding && !spec.has_head) return result;
-  auto opened = gpu::token_data::open(s.how.data, s.how.vocabulary, s.model);
-  if (!opened) return refuse(opened.error());
-  const auto data = std::make_shared<const gpu::token_data>(std::move(*opened));
-  result.tokens = [data, seed = s.how.seed, rows = s.rows, before = s.first_microbatch()](
-                      std::uint64_t iteration,
-                      std::uint32_t microbatch) -> expected<std::pair<payload, payload>> {
-    auto b = data->sample(seed, iteration, (before + microbatch) * rows, rows);
-    if (!b) return refuse(b.error());
-    return std::pair{std::move(b->tokens), std::move(b->targets)};
-  };
-  return result;
+  auto tokens = token_feed_of(s);
+  if (!tokens) return refuse(tokens.error());
+  return stage_backend{std::move(*device), std::move(*tokens)};
+}
+
+expected<stage_backend> share_backend(const stage_setup& s,
+                                      std::shared_ptr<gpu::stage_device> device) {
+  if (!device)
+    return refuse(reason::kind::unavailable, "the device of stage {} is gone", s.name.stage);
+  auto tokens = token_feed_of(s);
+  if (!tokens) return refuse(tokens.error());
+  return stage_backend{std::move(device), std::move(*tokens)};
 }
 
 std::string checkpoint_path(const std::string& directory, std::uint64_t iteration) {

@@ -24,6 +24,10 @@ expected<stage_backend> make_backend(
     const gpu::cuda_device_maker& make_cuda = nullptr,
     const gpu::worker_starter& start_worker = nullptr);
 
+/// Of a stage that shares its peer's device on this node; null: that is gone. Fails likewise.
+expected<stage_backend> share_backend(const stage_setup& s,
+                                      std::shared_ptr<gpu::stage_device> device);
+
 /// Tells the node that a device of the stage is unusable until the node is restarted.
 inline training_over lost_device(const stage_setup& s, const reason& why) {
   return {s.name.lease, s.name, false, part_report::state::stopped, why.text};

@@ -36,6 +36,12 @@ class stage_executor {
   /// Gives the device back. The result of an operation under way still arrives.
   virtual void release() = 0;
 
+  /// The result of an operation under way does not arrive any more. The device ends it, before the
+  /// next one.
+  void abandon() { ++abandoned_; }
+  /// How often that was.
+  std::uint64_t abandoned() const { return abandoned_; }
+
   /// Adds the inputs of a forward: `activation`, or the tokens and targets of the stages at the
   /// ends. Fails if the data cannot be read.
   virtual expected<void> add_inputs(gpu::operations::forward& step, std::uint64_t iteration,
@@ -71,6 +77,9 @@ class stage_executor {
   /// Carries a tensor to a stage on this node, and calls `deliver` when it arrives. False: it need
   /// not be waited for.
   virtual bool carry(const stage_name& to, std::uint64_t bytes, std::function<void()> deliver) = 0;
+
+ private:
+  std::uint64_t abandoned_ = 0;
 };
 
 }  // namespace troupe::actors

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "actors/protocol/messenger.hpp"
+#include "actors/training/device/stage_replica.hpp"
 #include "gpu/device/device_executor.hpp"
 #include "gpu/device/stage_device.hpp"
 #include "messages/domain/address.hpp"
@@ -45,6 +46,8 @@ struct stage_options {
   /// has a simulated device, `slowdown` times slower than its costs (null: as given), ready after
   /// start_s.
   std::function<expected<stage_backend>()> create;
+  /// Of a training that heals: the weights, which other pipelines' stages may share; else null.
+  std::shared_ptr<stage_replica> replica;
   /// Set once it is created; may be null.
   std::shared_ptr<std::atomic<bool>> created;
   std::function<double()> slowdown;

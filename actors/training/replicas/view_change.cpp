@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "messages/base/invariant.hpp"
+
 namespace troupe::actors {
 
 std::optional<std::uint64_t> common_boundary(const std::map<replica_id, replica_place>& places) {
@@ -61,6 +63,12 @@ void view_change::on_registered(std::uint64_t number) {
   if (phase_ != phase::registering || number != number_) return;
   registered_ = members_;
   phase_ = phase::beginning;
+}
+
+void view_change::join(const replica_id& r) {
+  TROUPE_INVARIANT(phase_ == phase::beginning, "a replica joins a view that begins");
+  members_.insert(r);
+  registered_ = members_;
 }
 
 void view_change::on_begun(const replica_id& r, std::uint64_t number) {

@@ -71,6 +71,9 @@ class view_change {
   void on_place(const replica_id& r, std::uint64_t number, const replica_place& at);
   /// The controller has written down the view of this number.
   void on_registered(std::uint64_t number);
+  /// A replica that begins with this view: one is there to begin, but none is to be asked for its
+  /// place. REQUIRES: beginning.
+  void join(const replica_id& r);
   /// A replica goes on in the view of this number.
   void on_begun(const replica_id& r, std::uint64_t number);
 

@@ -21,7 +21,7 @@ void stage_state::begin_gradients() {
     return advance_exchange();
   }
   phase_ = phase::gradients;
-  submit({gpu::operations::gradients{}});
+  submit({gpu::operations::gradients{.take = o_.replica && o_.replica->is_shared()}});
 }
 
 void stage_state::begin_exchange(gpu::own_and_tied gradients) {
@@ -34,7 +34,7 @@ void stage_state::begin_exchange(gpu::own_and_tied gradients) {
 /// Goes as far as the tensors received allow: the all-reduce of the devices once it has its inputs,
 /// and the update once all sums are here.
 void stage_state::advance_exchange() {
-  if (busy_ || failed_) return;
+  if (busy_ || failed_ || stopped_) return;
   auto& gradients = training_.gradients();
   if (const auto& error = gradients.error(); !error.empty())
     return fail({reason::kind::malformed, error});
@@ -70,14 +70,22 @@ void stage_state::begin_commit(std::vector<double> norms) {
 // still missing.
 void stage_state::advance_commit() {
   TROUPE_INVARIANT(phase_ == phase::commit, "an update is agreed on when its sums are here");
-  if (busy_ || failed_) return;
+  if (busy_ || failed_ || stopped_) return;
   auto& gradients = training_.gradients();
   if (!gradients.error().empty()) return fail({reason::kind::malformed, gradients.error()});
-  if ((agrees() && !gradients.commit().complete()) || (sums_gradients() && !gradients.complete())) {
+  const bool agreed = !agrees() || decided_ || gradients.commit().complete();
+  if (!agreed || (sums_gradients() && !gradients.complete())) {
     be_idle_until_update();
     return tensors_.await(o_.setup.order.size() + 1, nullptr);
   }
   phase_ = phase::update;
+  decided_ = false;
+  update();
+}
+
+void stage_state::update() {
+  if (!may_update()) return;
+  auto& gradients = training_.gradients();
   gpu::operation o{gpu::operations::update{
       sums_gradients() ? gradients.result() : gpu::own_and_tied{}, training_.gradient_scale()}};
   if (executor_->needs_norm()) o.program.squared_norm = gradients.commit().squared_norm();

@@ -76,6 +76,10 @@ void sent_tensors::begin_iteration(std::uint64_t iteration) {
   erase_if([&](const kept& k) { return k.header.iteration + 1 < iteration; });
 }
 
+void sent_tensors::forget_from(std::uint64_t iteration) {
+  erase_if([&](const kept& k) { return k.header.iteration >= iteration; });
+}
+
 // A tensor that the transport has dropped is due at once. For others the receiver gives the time
 // that its kind usually takes, and the factor doubles that with each resend, so that a slow link is
 // not filled with copies.

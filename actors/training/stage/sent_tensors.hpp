@@ -33,6 +33,9 @@ class sent_tensors {
   /// Drops tensors older than the iteration before this one: no stage requests them.
   void begin_iteration(std::uint64_t iteration);
 
+  /// Drops those of this iteration and later ones: they are computed again.
+  void forget_from(std::uint64_t iteration);
+
   struct resent {
     tensor header;
     payload body;

@@ -40,6 +40,7 @@ void stage_state::start(stage_actor::pointer self, stage_options o) {
   self_ = self;
   o_ = std::move(o);
   reports_ = {o_.messenger, o_.trainer, o_.setup, o_.received_s};
+  view_ = o_.setup.view.value_or(0);
   training_.begin(o_.setup);
   tensors_.begin({self_, &o_, &training_, &reports_, [this] { return waits_for(); }});
   if (!create_device()) return;
@@ -54,6 +55,7 @@ bool stage_state::create_device() {
     executor_ = std::make_unique<simulated_stage>(
         self_, o_, [this](expected<gpu::outcome> r) { on_device_done(std::move(r)); });
   } else if (auto backend = create_backend(o_)) {
+    if (o_.replica) o_.replica->set_device(backend->device);
     executor_ = std::make_unique<device_stage>(self_, o_.setup, std::move(*backend));
   } else {
     fail(backend.error());
@@ -89,7 +91,7 @@ void stage_state::on(const inbound<stage_run>& m) {
   const auto& r = m.body;
   if (r.incarnation != 0 && r.incarnation != o_.setup.incarnation) return;
   reports_.on_run(r);
-  if (failed_ || device_released_) return;
+  if (failed_ || device_released_ || on_view(r)) return;
   if (r.halt) return halt(r);
   if (training_.halted()) return;  // this message is older than the halt
   if (auto ok = check_order(r.order, o_.setup.microbatches); !ok) return fail(ok.error());
@@ -150,7 +152,7 @@ void stage_state::on(const inbound<tensor>& m) {
 
 // A tensor may be the last that the next step or the exchange waits for.
 void stage_state::accept(const tensor& t, const payload& body) {
-  if (failed_ || device_released_ || !tensors_.accept(t)) return;
+  if (failed_ || device_released_ || !is_word_of_view(t) || !tensors_.accept(t)) return;
   switch (t.what) {
     case tensor::kind::activation:
     case tensor::kind::gradient:
@@ -195,12 +197,16 @@ void stage_state::begin_iteration() {
 /// Steps are never taken out of order: the order is the plan's decision, by which memory was
 /// counted.
 void stage_state::advance() {
-  if (busy_ || failed_ || phase_ != phase::steps) return;
+  if (busy_ || failed_ || stopped_ || phase_ != phase::steps) return;
+  if (gather_) return gather(*gather_);
   if (training_.waits_for_trainer()) return be_idle(0);
   const auto& order = o_.setup.order;
   TROUPE_INVARIANT(next_ <= order.size(), "the next step is one of the order, or none is left");
   if (next_ == order.size()) return begin_gradients();
-  if (tensors_.received().has_input(order[next_])) return begin_step(order[next_]);
+  if (tensors_.received().has_input(order[next_])) {
+    if (may_step()) begin_step(order[next_]);
+    return;
+  }
   be_idle(next_);
   tensors_.await(next_, &order[next_]);
 }
@@ -340,6 +346,7 @@ void stage_state::on_device_done(expected<gpu::outcome> r) {
     }
     case phase::gradients:
       training_.add_time(task_kind::reduce, took_s);
+      if (o_.replica) o_.replica->end_steps(me().pipeline, training_.iteration());
       return begin_exchange(std::move(o.of<gpu::operations::gradients>()));
     case phase::exchange:
       send_all(training_.gradients().finish_sum(std::move(o.of<gpu::operations::sum>().tied)));
@@ -352,6 +359,7 @@ void stage_state::on_device_done(expected<gpu::outcome> r) {
     case phase::update:
       training_.add_time(task_kind::update, took_s);
       record_task(task_kind::update, 0, took_s);
+      if (o_.replica) o_.replica->end_update(o.of<gpu::operations::update>());
       return end_update(o.of<gpu::operations::update>());
     case phase::evaluating:
       return end_evaluation(std::move(o));
@@ -359,6 +367,8 @@ void stage_state::on_device_done(expected<gpu::outcome> r) {
       record_task(task_kind::checkpoint, 0, took_s);
       training_.mark_saved();
       return saved();
+    case phase::resetting:
+      return end_reset();
   }
 }
 
@@ -381,7 +391,7 @@ void stage_state::send_all(gradient_exchange::outgoing gradients) {
 // A stage whose device is busy may still lack tensors, but cannot be late by them yet.
 stage_tensors::wait stage_state::waits_for() const {
   using wait = stage_tensors::wait;
-  if (busy_ || failed_) return wait::none;
+  if (busy_ || failed_ || stopped_) return wait::none;
   if (phase_ == phase::exchange || phase_ == phase::commit) return wait::sums;
   if (phase_ == phase::evaluating)
     return tensors_.received().has_input(evaluation_step()) ? wait::none : wait::input;
@@ -411,6 +421,10 @@ void stage_state::fail(const reason& why) {
   r.iteration = training_.iteration();
   r.why = why;
   report(std::move(r));
+  // The training may go on without it.
+  if (o_.setup.view)
+    caf::anon_send(o_.messenger.node(),
+                   training_over{me().lease, me(), false, part_report::state::succeeded, {}});
   if (why.code == reason::kind::device_lost)
     caf::anon_send(o_.messenger.node(), lost_device(o_.setup, why));
 }

@@ -79,7 +79,9 @@ class stage_state {
   void on(const inbound<tensor>& m);
   void on(const inbound<tensor_request>& m) { tensors_.resend(m.body); }
   void on(const release_device&);
-  void on(const device_done& d) { on_device_done(d.what); }
+  void on(const device_done& d) {
+    if (executor_ && d.abandoned == executor_->abandoned()) on_device_done(d.what);
+  }
 
   /// It has thrown, and ends: so does the lease.
   void fail_work(const std::string& why);
@@ -96,7 +98,8 @@ class stage_state {
     commit,
     update,
     evaluating,
-    saving
+    saving,
+    resetting
   };
 
   // Setting up.
@@ -123,6 +126,7 @@ class stage_state {
   void prepare(gpu::own_and_tied sums);
   void begin_commit(std::vector<double> norms);
   void advance_commit();
+  void update();
   bool sums_gradients() const;
   bool agrees() const;
   void be_idle_until_update();
@@ -132,6 +136,19 @@ class stage_state {
   void end_iteration();
   void save();
   void saved();
+
+  // Views.
+  bool on_view(const stage_run& r);
+  void gather(std::uint64_t view);
+  void stop();
+  void forget_iteration();
+  void go_on(const view_begin& b);
+  void end_reset();
+  void answer_view(bool begun);
+  bool is_word_of_view(const tensor& t) const;
+  bool may_step();
+  bool may_update();
+  stage_replica::wake waker();
 
   // The end of the training.
   void halt(const stage_run& r);
@@ -179,6 +196,12 @@ class stage_state {
   std::vector<bool> recomputes_;             // by micro-batch
   double submitted_s_ = 0;                   // when the device was last given an operation
   double exchange_began_s_ = 0;
+
+  std::uint64_t view_ = 0;               // the one that it runs in, or is gathered for
+  std::optional<std::uint64_t> gather_;  // the view to be gathered for, once it has updated
+  bool stopped_ = false;                 // gathered: waits for its view to begin
+  bool decided_ = false;                 // a view begins with the update
+  bool asked_replica_ = false;           // which will wake it
 };
 
 }  // namespace troupe::actors

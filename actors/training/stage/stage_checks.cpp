@@ -1,6 +1,7 @@
 #include "actors/training/stage/stage_checks.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -94,6 +95,20 @@ expected<void> check_order(const std::vector<stage_step>& order, std::uint32_t m
     if (s.microbatch >= microbatches)
       return bad("a step for micro-batch {} of {}", s.microbatch, microbatches);
   return {};
+}
+
+bool follow_view(stage_setup& at, const view_begin& b) {
+  if (!at.view || b.view < *at.view) return false;
+  auto next = at;
+  next.neighbours = b.neighbours;
+  next.peers = b.peers;
+  next.view = b.view;
+  const auto is_pipeline = [&](std::uint32_t p) { return p < at.pipelines; };
+  if (!has_own_place(next) || !std::ranges::is_sorted(b.pipelines) ||
+      !std::ranges::all_of(b.pipelines, is_pipeline))
+    return false;
+  at = std::move(next);
+  return true;
 }
 
 // Activations go down the pipeline, gradients up, sums between peers; a tied embedding joins the

@@ -24,6 +24,10 @@ expected<void> check_setup(const stage_setup& s, const work_order& part);
 /// Is this a valid order of steps?
 expected<void> check_order(const std::vector<stage_step>& order, std::uint32_t microbatches);
 
+/// Takes over where the stages of a view are. False: it is older than the present one, or lacks
+/// addresses, or the training has no views.
+bool follow_view(stage_setup& at, const view_begin& b);
+
 /// Does a tensor come from the stage that sends this kind to this stage, and from its node?
 bool comes_from_its_stage(const stage_setup& to, const tensor& t, address from);
 

@@ -64,6 +64,8 @@ expected<void> stage_tensors::send(tensor t, payload body) {
   t.term = setup().incarnation;
   t.sent_s = owner_.reports->training_time_s();
   t.flows = owner_.options->flows;
+  const bool word = t.what == tensor::kind::ready || t.what == tensor::kind::commit;
+  if (word && setup().view.value_or(0) > 0) t.view = setup().view;
   const auto to = address_of(t.to_pipeline, t.to_stage);
   const bool inside_node = to == host().self();
   if (inside_node && executor_->carry({t.from.lease, t.to_pipeline, t.to_stage}, t.bytes,
@@ -190,6 +192,13 @@ std::vector<tensor_request> stage_tensors::missing() const {
       break;
   }
   return result;
+}
+
+void stage_tensors::restart_iteration() {
+  const auto iteration = owner_.training->iteration();
+  received_.begin(setup(), iteration);
+  sent_.forget_from(iteration);
+  awaited_ = {~std::uint64_t{0}, 0};
 }
 
 void stage_tensors::end_iteration() {

@@ -63,6 +63,8 @@ class stage_tensors {
 
   /// The training's iteration is over.
   void end_iteration();
+  /// It begins again, without anything that was sent or received in it.
+  void restart_iteration();
 
  private:
   const stage_setup& setup() const { return owner_.options->setup; }

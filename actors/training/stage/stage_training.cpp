@@ -11,7 +11,8 @@ namespace troupe::actors {
 void stage_training::begin(const stage_setup& s) {
   setup_ = &s;
   evaluations_ = evaluations_of(s);
-  iteration_ = saved_ = s.first_iteration;
+  iteration_ = s.first_iteration;
+  saved_ = s.shares_with ? 0 : iteration_;  // none has been written for what a peer has reached
   tied_bytes_ = s.costs.tied_bytes;
   own_bytes_ = s.costs.gradient_bytes - std::min(s.costs.gradient_bytes, tied_bytes_);
   exchange_.begin(s, iteration_);
@@ -40,6 +41,11 @@ void stage_training::begin_iteration() {
   in_flight_ = 0;
   times_ = {};
   report_ = {};
+}
+
+void stage_training::restart_iteration() {
+  exchange_.begin(*setup_, iteration_);
+  begin_iteration();
 }
 
 void stage_training::begin_forward() {

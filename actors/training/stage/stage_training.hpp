@@ -50,6 +50,8 @@ class stage_training {
   // -- the present iteration
 
   void begin_iteration();
+  /// It begins again, without the sums that were received in it.
+  void restart_iteration();
   void begin_forward();
   void end_forward(const gpu::operations::forward::result& r);
   void end_backward() { --in_flight_; }

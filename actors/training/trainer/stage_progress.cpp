@@ -51,6 +51,13 @@ bool stage_progress::set_ready(std::size_t i, const stage_report& r) {
   return ready_ == stages_.size();
 }
 
+void stage_progress::begin_again(std::size_t i, std::uint64_t iteration) {
+  auto& s = stages_[i];
+  if (std::exchange(s.ready, false)) --ready_;
+  s.clock = {};
+  s.done = std::max(s.done, iteration);
+}
+
 const reason* stage_progress::fallback_reason(std::uint32_t stage) const {
   for (std::uint32_t p = 0; p < pipelines_; ++p)
     if (const auto& why = of(p, stage).fallback_reason; !why.text.empty()) return &why;

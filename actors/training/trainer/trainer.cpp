@@ -14,6 +14,7 @@
 #include "gpu/model/checkpoint.hpp"
 #include "gpu/model/checkpoint_fence.hpp"
 #include "messages/base/invariant.hpp"
+#include "messages/domain/healing.hpp"
 #include "messages/domain/work_kind.hpp"
 
 namespace troupe::actors {
@@ -31,7 +32,7 @@ void trainer_state::start(trainer_actor::pointer self, trainer_options o) {
   o_ = std::move(o);
   wall_ahead_s_ = o_.messenger.wall_s() - now_s();
   prepare();
-  send_later(self_, tick_s, tick{});
+  send_later(self_, tick_length_s(), tick{});
 }
 
 // The controller's count of iterations decides for simulated trainings only. For real ones the
@@ -67,6 +68,8 @@ void trainer_state::prepare() {
     s.incarnation = o_.incarnation;
   }
   stages_.resume_after(first_);
+  signs_.assign(plan_.stages.size(), {now_s(), 0, {}});
+  ticked_s_ = now_s();
   watch_.begin(now_s());
   if (uses_real_devices(plan_) && !plan_.bare_wan.empty())
     add_event(fmt::format(
@@ -75,7 +78,18 @@ void trainer_state::prepare() {
         plan_.bare_wan));
   if (first_ > 0 || o_.order.reached > 0) report_resume();
   lend_bubbles();
+  if (heals(o_.order.spec) && plan_.pipelines() > 1 &&
+      !sums_on_devices(*o_.order.spec.train, plan_.stages.front().backend))
+    healing_ = healing{plan_, [this](address a) { return datacenter_of_node(a); }};
   send_setups();
+}
+
+double trainer_state::tick_length_s() const {
+  return healing_.heals() ? std::min(tick_s, o_.cluster->settings.heartbeat_s) : tick_s;
+}
+
+std::uint32_t trainer_state::datacenter_of_node(address a) const {
+  return o_.cluster->nodes[node_of(a)].datacenter;
 }
 
 /// Opens the checkpoint directory, and finds the iteration to resume after: that of the newest
@@ -176,6 +190,10 @@ void trainer_state::run(std::size_t i) {
   // Also when the message is repeated: the first one may be lost.
   if (replanned_) r.order = s.order, r.forward = s.forward, r.backward = s.backward;
   if (retimed_ && s.guest) r.guest_times = lender_.times_of(i);
+  if (healing_.is_gathering())
+    r.gather = healing_.view();
+  else if (healing_.is_changing())
+    r.begin = healing_.begin_of(plan_, i);
   o_.messenger.send(s.neighbours[s.name.stage], r);
 }
 
@@ -187,11 +205,17 @@ void trainer_state::on(const inbound<stage_report>& m) {
       r.name.stage >= plan_.stages_each())
     return;
   const double at_s = now_s();
-  watch_.on_report(at_s);
-  if (r.starting) return on_starting(r);
   const auto i = stages_.index(r.name);
   TROUPE_INVARIANT(i < stages_.size(), "a report is of a stage of the training");
+  if (!is_from_its_host(i, m.from)) return;
+  watch_.on_report(at_s);
+  signs_[i].heard_s = at_s;
+  if (r.request_sent_s > 0)
+    signs_[i].longest_s = std::max(0.98 * signs_[i].longest_s,
+                                   (at_s - r.request_sent_s) - (r.replied_s - r.received_s));
+  if (r.starting) return on_starting(r);
   stages_.add_round_trip(i, r, at_s);
+  if (!r.why.text.empty() && heal(i, r.why.text)) return;
   if (!r.why.text.empty())
     return fail(end_after(r.why, done_ > std::max(first_, o_.order.reached)),
                 fmt::format("{}: {}", stage_text(r.name), r.why.text));
@@ -199,7 +223,9 @@ void trainer_state::on(const inbound<stage_report>& m) {
   if (!stages_.is_ready(i)) on_ready(i, r);
   if (joining_ && r.joined) on_joined(i, r);
   // A stage that halts may still be saving this iteration, and report it afterwards.
-  if (r.iteration == stages_.done(i) + 1 && r.iteration <= total() && !r.halts_at) add_report(i, r);
+  if (r.iteration == stages_.done(i) + 1 && r.iteration <= total() && !r.halts_at && !r.place)
+    add_report(i, r);
+  if (r.place) on_place(i, *r.place);
   if (ended_) return;
   stages_.set_saved(i, r.saved);
   if (stopping_ && r.halts_at) record_halt(i, *r.halts_at);
@@ -210,7 +236,13 @@ void trainer_state::on(const inbound<stage_report>& m) {
 /// Stages begin together: the first forward of one would wait for the others all the same.
 void trainer_state::on_ready(std::size_t i, const stage_report& r) {
   program_.add(r);
-  if (!stages_.set_ready(i, r)) return;
+  const bool last = stages_.set_ready(i, r);
+  if (healing_.is_changing()) {
+    run(i);
+    if (healing_.on_begun(i, healing_.view(), now_s())) end_heal();
+    return;
+  }
+  if (!last) return;
   TROUPE_INVARIANT(!joining_ && until_ <= done_,
                    "no iteration begins before the last stage is ready");
   joining_ = true;
@@ -236,7 +268,8 @@ void trainer_state::begin_iterations() {
 
 /// Stops without losing an iteration: stages complete those that any of them has begun, and save.
 void trainer_state::on(const stop_training&) {
-  if (ended_ || std::exchange(stopping_, true)) return;
+  if (!ended_ && healing_.is_changing()) stop_healed_ = true;
+  if (ended_ || stop_healed_ || std::exchange(stopping_, true)) return;
   if (!stages_.all_ready() || joining_)
     return fail(part_report::state::stopped, "stopped before its first iteration");
   if (uses_real_devices(plan_) && !saves())
@@ -290,6 +323,8 @@ void trainer_state::add_report(std::size_t i, const stage_report& r) {
     add_use(bubbles_, *r.bubbles);
   }
   p.sums.add(r);
+  signs_[i].report = r;
+  signs_[i].report.tasks.clear();
   if (++p.stages < stages_.size()) return;
   p.sums.add_to(record, loss_divisors_);
   complete(record);
@@ -331,6 +366,8 @@ void trainer_state::complete(const iteration_record& r) {
 /// Between windows, when no stage runs.
 void trainer_state::replan_if_drifted() {
   replanned_ = retimed_ = false;
+  // Stages that share a device take longer than any plan says.
+  if (healing_.heals_so_far()) return;
   if (!o_.order.spec.train || o_.order.spec.train->replan_every == 0) return;
   const auto measured = stages_.take_means();
   replan(measured);
@@ -366,6 +403,8 @@ void trainer_state::update_checkpoint() {
 
 void trainer_state::on(const tick&) {
   if (!ended_) {
+    if (healing_.heals()) suspect_silent();
+    if (healing_.is_changing()) ask_stages();
     if (!stages_.all_ready()) send_setups();
     const bool silent = watch_.silent_s(now_s()) > tick_s;
     for (std::size_t i = 0; stages_.all_ready() && i < stages_.size(); ++i)
@@ -376,7 +415,7 @@ void trainer_state::on(const tick&) {
   }
   lender_.send(o_.messenger, o_.cluster->settings.heartbeat_s);
   if (!lease_ended_) report();
-  send_later(self_, tick_s, tick{});
+  send_later(self_, tick_length_s(), tick{});
 }
 
 /// Stages that are not ready may still be starting, stragglers more slowly.

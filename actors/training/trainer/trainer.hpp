@@ -16,6 +16,7 @@
 #include "actors/training/trainer/curve_file.hpp"
 #include "actors/training/trainer/device_times.hpp"
 #include "actors/training/trainer/evaluations.hpp"
+#include "actors/training/trainer/healing.hpp"
 #include "actors/training/trainer/ordered_sums.hpp"
 #include "actors/training/trainer/stage_progress.hpp"
 #include "actors/training/trainer/timeline.hpp"
@@ -48,8 +49,12 @@ struct trainer_options {
 ///   running     (until_) adds up reports; repeats stage_run to stages that are silent
 ///     -> running, when all stages have completed the window: re-plans if measured times have
 ///        drifted, and sends the next window
+///     -> healing, when a stage is lost whose peers have its weights
 ///     -> stopping, on stop_training
 ///     -> ended, when the last iteration is complete, and saved if there is a checkpoint
+///   healing     (healing_.is_changing()) asks the stages that are left where they are, and places
+///   those
+///               that are lost -> running, when all go on in the new view
 ///   stopping    (stopping_) every stage halts and names the iteration that it has begun; then all
 ///               go on to the furthest of these (last_) and save
 ///     -> ended, when that iteration is complete and saved
@@ -108,6 +113,16 @@ class trainer_state {
   void report_replan(const std::string& what, double kept_s);
   void record_halt(std::size_t i, std::uint64_t at);
 
+  // Views.
+  bool heal(std::size_t i, const std::string& why);
+  void on_place(std::size_t i, const view_place& at);
+  void begin_view();
+  bool add_missing_reports(const std::vector<std::size_t>& lost);
+  void end_heal();
+  void ask_stages();
+  bool is_from_its_host(std::size_t i, address from) const;
+  void suspect_silent();
+
   // Reports to the controller, and the end.
   void check_limits();
   void report();
@@ -121,6 +136,8 @@ class trainer_state {
 
   double now_s() const { return o_.messenger.now_s(); }
   double tokens_per_s() const;
+  std::uint32_t datacenter_of_node(address a) const;
+  double tick_length_s() const;
   std::uint64_t total() const { return o_.order.spec.iterations; }
   bool saves() const {
     return uses_real_devices(plan_) && !o_.order.spec.train->checkpoint.empty();
@@ -144,6 +161,7 @@ class trainer_state {
   timeline trace_;
   device_times times_;
   evaluations evaluations_;
+  healing healing_;
 
   std::vector<double> loss_divisors_;         // by pipeline: all micro-batches over its own
   std::map<std::uint64_t, pending> pending_;  // by iteration
@@ -164,6 +182,14 @@ class trainer_state {
   std::string why_;
   std::optional<end_word> word_;  // none: what how_ implies
   bool ended_ = false, lease_ended_ = false;
+
+  struct last_sign {
+    double heard_s = 0, longest_s = 0;  // when, and the longest of its recent round trips
+    stage_report report;                // of its newest iteration, without tasks
+  };
+  std::vector<last_sign> signs_;  // by stage
+  double ticked_s_ = 0;
+  bool stop_healed_ = false;  // asked to stop while it healed
 };
 
 }  // namespace troupe::actors

@@ -42,6 +42,7 @@ void trainer_state::report() {
           : 0;
   if (lender_.lends()) r.bubbles = bubbles_;
   r.program = program_.all();
+  r.heals = healing_.heals_so_far();
   TROUPE_INVARIANT(saved_ <= done_, "a report has no checkpoint of iterations that were not done");
   r.saved = saved_;
   r.planned_s = plan_.iteration_s;

@@ -1,0 +1,101 @@
+#include "actors/training/device/stage_replica.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "messages/base/invariant.hpp"
+
+namespace troupe::actors {
+
+std::shared_ptr<gpu::stage_device> stage_replica::device() const {
+  const std::lock_guard lock{guard_};
+  return device_.lock();
+}
+
+void stage_replica::set_device(const std::shared_ptr<gpu::stage_device>& d) {
+  const std::lock_guard lock{guard_};
+  device_ = d;
+}
+
+std::shared_ptr<gpu::simulated_values> stage_replica::values() const {
+  const std::lock_guard lock{guard_};
+  return values_.lock();
+}
+
+void stage_replica::set_values(const std::shared_ptr<gpu::simulated_values>& v) {
+  const std::lock_guard lock{guard_};
+  values_ = v;
+}
+
+bool stage_replica::begin(std::uint64_t view, const std::vector<std::uint32_t>& pipelines,
+                          bool resets) {
+  const std::lock_guard lock{guard_};
+  if (view_ == view) return false;
+  TROUPE_INVARIANT(view_ < view, "views of a training are begun in their order");
+  TROUPE_INVARIANT(std::ranges::is_sorted(pipelines),
+                   "pipelines go through a stage in ascending order");
+  view_ = view;
+  pipelines_ = pipelines;
+  waiting_.clear();  // those that waited in the view before have stopped
+  resetting_ = resets;
+  if (resets) taken_.clear();
+  return resets;
+}
+
+void stage_replica::end_reset() {
+  const std::lock_guard lock{guard_};
+  resetting_ = false;
+  wake_all();
+}
+
+bool stage_replica::is_shared() const {
+  const std::lock_guard lock{guard_};
+  return pipelines_.size() > 1;
+}
+
+bool stage_replica::may_step(std::uint32_t pipeline, std::uint64_t view, std::uint64_t iteration,
+                             wake w) {
+  const std::lock_guard lock{guard_};
+  const bool may = !resetting_ && view_ == view && iteration_ == iteration &&
+                   std::ranges::all_of(pipelines_, [&](std::uint32_t p) {
+                     const auto at = taken_.find(p);
+                     return p >= pipeline || (at != taken_.end() && at->second > iteration);
+                   });
+  if (!may) waiting_.push_back(std::move(w));
+  return may;
+}
+
+void stage_replica::end_steps(std::uint32_t pipeline, std::uint64_t iteration) {
+  const std::lock_guard lock{guard_};
+  taken_[pipeline] = iteration + 1;
+  wake_all();
+}
+
+stage_replica::update stage_replica::begin_update(std::uint64_t iteration, wake w) {
+  const std::lock_guard lock{guard_};
+  if (iteration_ > iteration) return update::done;
+  TROUPE_INVARIANT(iteration_ == iteration, "weights are updated iteration by iteration");
+  if (!std::exchange(updating_, true)) return update::execute;
+  waiting_.push_back(std::move(w));
+  return update::wait;
+}
+
+void stage_replica::end_update(const gpu::operations::update::result& done) {
+  const std::lock_guard lock{guard_};
+  TROUPE_INVARIANT(updating_, "an update ends that was begun");
+  updating_ = false;
+  updated_ = done;
+  ++iteration_;
+  wake_all();
+}
+
+gpu::operations::update::result stage_replica::updated() const {
+  const std::lock_guard lock{guard_};
+  return updated_;
+}
+
+void stage_replica::wake_all() {
+  for (const auto& w : std::exchange(waiting_, {})) w();
+}
+
+}  // namespace troupe::actors

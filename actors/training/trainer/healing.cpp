@@ -1,0 +1,123 @@
+#include "actors/training/trainer/healing.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "messages/base/invariant.hpp"
+
+namespace troupe::actors {
+
+healing::healing(training_plan& plan, std::function<std::uint32_t(address)> datacenter_of)
+    : stages_{plan.stages_each()} {
+  std::set<replica_id> all;
+  for (std::size_t i = 0; i < plan.stages.size(); ++i) {
+    auto& s = plan.stages[i];
+    s.view = 0;
+    hosts_.push_back(i);
+    addresses_.push_back(s.neighbours[s.name.stage]);
+    datacenters_.push_back(datacenter_of(addresses_.back()));
+    devices_.push_back(s.devices);
+    all.insert(id_of(i));
+  }
+  change_ = view_change{std::move(all), stages_};
+}
+
+std::vector<std::size_t> healing::sharing(std::size_t i) const {
+  std::vector<std::size_t> all;
+  for (std::size_t j = 0; j < hosts_.size(); ++j)
+    if (hosts_[j] == hosts_[i]) all.push_back(j);
+  return all;
+}
+
+/// The device that takes over: of the same stage, in the same datacenter.
+std::optional<std::size_t> healing::best_host(std::size_t i, std::optional<std::size_t> but) const {
+  std::optional<std::size_t> best;
+  std::ptrdiff_t fewest = 0;
+  for (std::size_t h = i % stages_; h < hosts_.size(); h += stages_) {
+    if (!is_alive(h) || h == but || datacenters_[h] != datacenters_[i]) continue;
+    const auto has = std::ranges::count(hosts_, h);
+    if (!best || has < fewest) best = h, fewest = has;
+  }
+  return best;
+}
+
+bool healing::can_lose(std::size_t i) const {
+  if (!heals()) return false;
+  const auto moves = [&](std::size_t j) { return best_host(j, hosts_[i]).has_value(); };
+  return std::ranges::all_of(sharing(i), moves) && std::ranges::all_of(lost_, moves) &&
+         std::ranges::all_of(joining_, moves);
+}
+
+void healing::lose(std::size_t i, double now_s) {
+  TROUPE_INVARIANT(can_lose(i), "a device is lost whose stages others can take over");
+  if (!is_changing()) began_s_ = now_s;
+  gone_.insert(hosts_[i]);
+  // Those that had been placed in a view that did not begin are placed anew.
+  auto gone = std::exchange(joining_, {});
+  for (const auto j : sharing(i)) gone.push_back(j);
+  for (const auto j : gone) {
+    change_.suspect(id_of(j));
+    if (std::ranges::find(lost_, j) == lost_.end()) lost_.push_back(j);
+  }
+  std::ranges::sort(lost_);
+}
+
+bool healing::on_place(std::size_t i, const view_place& at) {
+  if (!is_gathering()) return false;
+  if (at.view == view()) furthest_ = std::max(furthest_, at.boundary);
+  change_.on_place(id_of(i), at.view, {at.boundary, at.ready});
+  if (change_.state() != view_change::phase::registering &&
+      change_.state() != view_change::phase::beginning)
+    return false;
+  change_.on_registered(change_.number());
+  return true;
+}
+
+void healing::place(training_plan& plan) {
+  for (const auto i : lost_) {
+    const auto host = best_host(i);
+    TROUPE_INVARIANT(host, "a stage that was lost has a peer that takes it over");
+    hosts_[i] = *host;
+    auto& s = plan.stages[i];
+    s.devices = devices_[*host];
+    s.shares_with = static_cast<std::uint32_t>(*host / stages_);
+    s.first_iteration = from();
+    s.view = view();
+    change_.join(id_of(i));
+  }
+  if (!so_far_) so_far_.emplace();
+  if (from() == furthest_) ++so_far_->repeated;
+  so_far_->lost += lost_.size();
+  joining_ = std::exchange(lost_, {});
+  for (auto& s : plan.stages) {
+    for (std::uint32_t k = 0; k < stages_; ++k)
+      s.neighbours[k] = addresses_[hosts_[s.name.pipeline * stages_ + k]];
+    for (std::uint32_t p = 0; p < s.peers.size(); ++p)
+      s.peers[p] = addresses_[hosts_[p * stages_ + s.name.stage]];
+  }
+}
+
+bool healing::on_begun(std::size_t i, std::uint64_t view, double now_s) {
+  if (!is_changing()) return false;
+  change_.on_begun(id_of(i), view);
+  if (is_changing()) return false;
+  joining_.clear();
+  ++so_far_->count;
+  so_far_->seconds += now_s - began_s_;
+  return true;
+}
+
+std::vector<std::size_t> healing::unanswered() const {
+  std::vector<std::size_t> all;
+  for (const auto& r : change_.unanswered()) all.push_back(index_of(r));
+  return all;
+}
+
+view_begin healing::begin_of(const training_plan& plan, std::size_t i) const {
+  const auto& s = plan.stages[i];
+  view_begin b{view(), from(), s.neighbours, s.peers, {}};
+  for (const auto j : sharing(i)) b.pipelines.push_back(plan.stages[j].name.pipeline);
+  return b;
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "actors/training/planning/planned_stages.hpp"
+#include "actors/training/replicas/view_change.hpp"
+#include "messages/wire/stage.hpp"
+
+namespace troupe::actors {
+
+/// Where a training's stages are, and how it goes on without those that are lost: each goes to a
+/// peer in its datacenter, whose weights and device it shares from then on, the one that has the
+/// fewest. It decides and counts; the trainer sends. Stages are numbered pipeline * stages + stage.
+///
+/// The trainer's term is its lease's: when its node is lost, so is the lease. So no other trainer
+/// can follow an older view, and none is written down before it begins.
+class healing {
+ public:
+  healing() = default;  // of a training that does not heal
+  /// Gives the stages their first view. `datacenter_of`: of a node's address.
+  healing(training_plan& plan, std::function<std::uint32_t(address)> datacenter_of);
+
+  bool heals() const { return !hosts_.empty(); }
+  bool is_changing() const { return heals() && change_.state() != view_change::phase::stable; }
+  bool is_gathering() const { return change_.state() == view_change::phase::gathering; }
+  /// The stages' places contradict each other.
+  bool has_failed() const { return change_.state() == view_change::phase::lost; }
+  std::uint64_t view() const { return change_.number(); }
+  std::uint64_t from() const { return change_.from(); }
+
+  /// The stages that share the device of this one.
+  std::vector<std::size_t> sharing(std::size_t i) const;
+  /// Would another stage's device take over those of this one?
+  bool can_lose(std::size_t i) const;
+  /// The device of a stage is lost, and all stages on it. REQUIRES: can_lose(i).
+  void lose(std::size_t i, double now_s);
+  /// A stage's answer. True: all have said where they are, and from() is decided.
+  bool on_place(std::size_t i, const view_place& at);
+  /// Stages that nobody has, from the time they are lost until they are placed.
+  const std::vector<std::size_t>& lost() const { return lost_; }
+  /// Places them in the plan, and gives all stages the new addresses. REQUIRES: on_place() was
+  /// true.
+  void place(training_plan& plan);
+  /// A stage goes on in the view. True: it was the last one.
+  bool on_begun(std::size_t i, std::uint64_t view, double now_s);
+  /// Stages that have not answered, and so are to be asked, or told, again.
+  std::vector<std::size_t> unanswered() const;
+  /// What a stage is told when the view begins.
+  view_begin begin_of(const training_plan& plan, std::size_t i) const;
+
+  /// None: nothing was lost.
+  const std::optional<training_heals>& heals_so_far() const { return so_far_; }
+
+ private:
+  replica_id id_of(std::size_t i) const {
+    return {static_cast<std::uint32_t>(i % stages_), static_cast<std::uint32_t>(i / stages_)};
+  }
+  std::size_t index_of(const replica_id& r) const { return r.replica * stages_ + r.stage; }
+  std::optional<std::size_t> best_host(std::size_t i, std::optional<std::size_t> but = {}) const;
+  bool is_alive(std::size_t host) const { return !gone_.contains(host); }
+
+  std::uint32_t stages_ = 1;
+  std::vector<std::size_t> hosts_;  // by stage: the stage that had its device first
+  std::vector<address> addresses_;  // of these devices' nodes, as planned
+  std::vector<std::uint32_t> datacenters_;
+  std::vector<std::vector<std::uint16_t>> devices_;
+  std::set<std::size_t> gone_;  // devices
+  std::vector<std::size_t> lost_, joining_;
+  view_change change_;
+  double began_s_ = 0;
+  std::uint64_t furthest_ = 0;  // boundary of those that have answered
+  std::optional<training_heals> so_far_;
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,125 @@
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "actors/training/trainer/trainer.hpp"
+#include "messages/base/invariant.hpp"
+
+// The trainer's part about views: how it notices that a stage is lost, and goes on without it.
+
+namespace troupe::actors {
+
+/// A stage may be reported by a host that it has been taken from.
+bool trainer_state::is_from_its_host(std::size_t i, address from) const {
+  const auto& s = plan_.stages[i];
+  return !healing_.heals() || s.neighbours[s.name.stage] == from;
+}
+
+/// False: the training cannot go on without the stage.
+bool trainer_state::heal(std::size_t i, const std::string& why) {
+  const bool running = stages_.all_ready() || healing_.is_changing();
+  if (!running || joining_ || stopping_ || done_ == total() || !healing_.can_lose(i)) return false;
+  for (const auto j : healing_.sharing(i))
+    add_event(fmt::format("{} is lost: {}; another pipeline's stage takes it over",
+                          stage_text(plan_.stages[j].name), why));
+  healing_.lose(i, now_s());
+  ask_stages();
+  return true;
+}
+
+void trainer_state::on_place(std::size_t i, const view_place& at) {
+  if (at.begun) {
+    if (healing_.on_begun(i, at.view, now_s())) end_heal();
+    return;
+  }
+  if (healing_.on_place(i, at)) begin_view();
+  if (healing_.has_failed())
+    fail(part_report::state::stopped,
+         "stages that are left have done different numbers of iterations");
+}
+
+/// All that are left stand at one boundary.
+void trainer_state::begin_view() {
+  const auto lost = healing_.lost();
+  healing_.place(plan_);
+  if (!add_missing_reports(lost)) return;
+  for (const auto i : lost) {
+    stages_.begin_again(i, healing_.from());
+    signs_[i].heard_s = now_s();
+  }
+  send_setups();
+  ask_stages();
+}
+
+/// A stage that has updated and was lost before it said so: its peers have the same norm, but
+/// nobody has the loss of a last stage, nor its checkpoint.
+bool trainer_state::add_missing_reports(const std::vector<std::size_t>& lost) {
+  const auto from = healing_.from();
+  const auto each = plan_.stages_each();
+  for (const auto i : lost) {
+    const bool unsaved = plan_.stages[i].name.pipeline == 0 && saves() && from == total();
+    if (stages_.done(i) >= from && !unsaved) continue;
+    const auto* peer = &signs_[i].report;
+    for (std::size_t p = i % each; p < signs_.size(); p += each)
+      if (signs_[p].report.iteration == from) peer = &signs_[p].report;
+    if (unsaved || i % each + 1 == each || peer->iteration != from || stages_.done(i) + 1 != from) {
+      fail(part_report::state::stopped,
+           fmt::format("stage {} of pipeline {} was lost after iteration {}, which nobody else can "
+                       "report",
+                       i % each, i / each, from));
+      return false;
+    }
+    auto r = *peer;
+    r.name = plan_.stages[i].name;
+    r.busy_s = 0;
+    r.sent_bytes = r.saved = 0;
+    add_report(i, r);
+  }
+  return !ended_;
+}
+
+void trainer_state::end_heal() {
+  const auto& all = *healing_.heals_so_far();
+  add_event(fmt::format("goes on after iteration {} in view {}: healed {} time{}, {:.3g} s in all",
+                        healing_.from(), healing_.view(), all.count, all.count == 1 ? "" : "s",
+                        all.seconds));
+  watch_.on_progress(now_s());
+  run_all();
+  if (std::exchange(stop_healed_, false)) on(stop_training{});
+}
+
+/// Once for each that has not answered; repeated on every tick.
+void trainer_state::ask_stages() {
+  for (const auto i : healing_.unanswered())
+    if (healing_.is_gathering() || stages_.is_ready(i)) run(i);
+}
+
+/// A stage answers although its device is busy, so a host that does not is lost, or cannot be
+/// reached. One in this datacenter is given up after two heartbeats. Over the WAN it may come back,
+/// and a training without it would be slower to its end: it has as long as the controller gives it.
+void trainer_state::suspect_silent() {
+  const auto& settings = o_.cluster->settings;
+  const double now = now_s(), late_s = now - std::exchange(ticked_s_, now) - tick_length_s();
+  // Where everything stalls, nobody's silence says anything.
+  if (late_s > settings.heartbeat_s)
+    for (auto& s : signs_) s.heard_s += late_s;
+  const double lease_s = settings.lease_s + std::max(2 * settings.heartbeat_s, 1.0);
+  const double start_s = stages_.all_ready() ? 0 : 4 * settings.restart_s;
+  for (std::size_t i = 0; i < signs_.size() && !ended_; ++i) {
+    const auto host = plan_.stages[i].neighbours[plan_.stages[i].name.stage];
+    const double silent_s = now - signs_[i].heard_s;
+    if (silent_s <= settings.heartbeat_s || std::ranges::count(healing_.lost(), i) > 0) continue;
+    const bool near = datacenter_of_node(host) == datacenter_of_node(o_.messenger.self());
+    const double limit_s =
+        near ? std::max(2 * settings.heartbeat_s, 4 * signs_[i].longest_s) : lease_s;
+    const auto why = fmt::format("no answer for {:.3g} s", silent_s);
+    if (silent_s > limit_s && heal(i, why)) continue;
+    if (silent_s > lease_s + start_s)
+      return fail(part_report::state::stopped,
+                  fmt::format("{}: {}", stage_text(plan_.stages[i].name), why));
+    if (stages_.is_ready(i)) run(i);
+  }
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,20 @@
+#pragma once
+
+#include "messages/domain/job.hpp"
+#include "messages/domain/plan.hpp"
+
+namespace troupe {
+
+/// May a training go on without stages that are lost, where a peer has their state? Not yet one of
+/// a program, which has other state than weights, nor one whose stages lend their bubbles.
+inline bool heals(const job_spec& job) {
+  return job.train && job.train->on_loss.value_or("heal") == "heal" && !job.train->program &&
+         !job.pipeline.bubbles;
+}
+
+/// The same of one with this plan, by which its stages have peers or have none.
+inline bool heals(const job_spec& job, const plan& how) {
+  return heals(job) && how.data_parallel > 1;
+}
+
+}  // namespace troupe

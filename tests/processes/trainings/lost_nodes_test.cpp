@@ -1,0 +1,77 @@
+#include <algorithm>
+
+#include "harness/source_dir.hpp"
+#include "messages/base/random.hpp"
+#include "processes/trainings.hpp"
+
+// Trainings that lose nodes for good, in real processes: the peers of the lost stages go on for
+// them.
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+/// `pipelines` of two stages, each on a node of its own, without a spare node.
+class three_nodes : public fixture {
+ public:
+  explicit three_nodes(const char* name)
+      : fixture{name,
+                fs::path{troupe::test::source_dir()} / "tests/processes/clusters/two-sites.yaml",
+                cli::default_policy} {
+    REQUIRE(wait_for_nodes());
+  }
+
+  job_spec training(const std::string& name, std::uint64_t iterations) {
+    auto job = two_stages(*this, iterations);
+    chosen_group g{3, 2, {}};
+    for (int s = 0; s < 2; ++s) g.stages.push_back({"T4", 4, {}, "west"});
+    job.name = name;
+    job.microbatches.reset();
+    job.global_batch = 2 * static_cast<std::uint32_t>(microbatches_of({g}));
+    job.pipeline = {};
+    job.pipeline.groups = {g};
+    job.train->checkpoint = (state / name).string();
+    job.train->checkpoint_every = 1000;
+    return job;
+  }
+
+  bool reaches(job_id id, std::uint64_t iteration) {
+    return wait_until([&](const auto&) { return iterations(*this, id) >= iteration; });
+  }
+
+  std::string node_of_part(job_id id, std::size_t part) {
+    return jobs().nodes.at(job(id).where.at(part).node).name;
+  }
+};
+
+double longest_gap_s(const training_report& r) {
+  double longest = 0;
+  for (std::size_t i = 1; i < r.iterations.size(); ++i)
+    longest = std::max(longest, r.iterations[i].end_s - r.iterations[i - 1].end_s);
+  return longest;
+}
+
+}  // namespace
+
+TEST_CASE("a training whose node is killed goes on without it, and loses no iteration") {
+  three_nodes f{"lost-node"};
+  constexpr std::uint64_t length = 60;
+  const auto undisturbed = trained(f, f.training("undisturbed", length));
+  const auto id = f.submit(f.training("lost", length));
+  REQUIRE(f.reaches(id, 10));
+  f.cluster->kill(f.node_of_part(id, 1));
+  REQUIRE(f.reaches(id, 40));
+  f.cluster->kill(f.node_of_part(id, 2));
+  REQUIRE(f.wait_until(all_final));
+  INFO(f.job(id).detail);
+  CHECK(f.job(id).state == job_state::finished);
+  CHECK(f.job(id).progress.attempts == 1);
+  const auto run = how(f, id);
+  check_same_curve(undisturbed, run);
+  REQUIRE(run.heals);
+  CHECK(run.heals->count == 2);
+  CHECK(run.heals->lost == 2 + 4);  // the first two may have gone to the second node
+  std::printf("lost-node: longest gap between two iterations %.2f s, healed in %.2f s\n",
+              longest_gap_s(run), run.heals->seconds);
+}
