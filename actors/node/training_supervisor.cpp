@@ -274,7 +274,8 @@ bool training_supervisor::on_training_over(training_over& over) {
   all = all && over_devices == p->order.devices.size();
   over.how = part_report::state::succeeded;
   over.peak_bytes = p->peak_bytes;
-  return all && (!p->trainer || p->trainer_over);
+  // A trainer outlives the stages of its training; what is left then has been left behind.
+  return p->trainer ? p->trainer_over : all;
 }
 
 }  // namespace troupe::actors

@@ -36,6 +36,15 @@ struct wan_path {
   TROUPE_FIELDS(wan_path, first_pair, pairs, connections, serialized, turn);
 };
 
+/// A pipeline's part of an iteration's record, which its last stage has.
+struct pipeline_record {
+  std::uint32_t pipeline = 0;
+  double loss = 0;                  // mean over its micro-batches
+  std::vector<named_value> values;  // of a program: sums over them
+
+  TROUPE_FIELDS(pipeline_record, pipeline, loss, values);
+};
+
 /// Stage to stage, directly inside a datacenter, else through the gateways of their nodes. The
 /// frame's body is the data; in a simulation it is empty, and the transfer takes as long as `bytes`
 /// would.
@@ -77,10 +86,13 @@ struct tensor {
   std::optional<bool> resent{};
   /// Of `ready` and `commit`: the view in which it was said. None: the first.
   std::optional<std::uint64_t> view{};
+  /// Of `ready`: of the pipelines that are known so far; of `commit`: of all. None: the training
+  /// does not heal.
+  std::optional<std::vector<pipeline_record>> records{};
   static constexpr std::size_t required = 10;
 
   TROUPE_FIELDS(tensor, what, from, to_pipeline, to_stage, iteration, microbatch, bytes, sent_s,
-                path, term, flows, resent, view);
+                path, term, flows, resent, view, records);
 };
 
 /// Sums of a chunk of gradients on their way between datacenters.
@@ -304,8 +316,10 @@ struct view_place {
   bool begun = false;          // it goes on in that view; otherwise it waits for its beginning
   std::uint64_t boundary = 0;  // updates done
   bool ready = false;          // it holds all sums of the next update
+  /// Of all pipelines in the iteration before the boundary, if the stage knows them.
+  std::vector<pipeline_record> records;
 
-  TROUPE_FIELDS(view_place, view, begun, boundary, ready);
+  TROUPE_FIELDS(view_place, view, begun, boundary, ready, records);
 };
 
 /// Stage to trainer: it is ready (iteration is that of the setup), or has completed another

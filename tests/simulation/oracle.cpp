@@ -272,7 +272,10 @@ void oracle::on(const part_ended& e) {
   p.outcome = e.outcome;
   p.credited = e.iterations;
   if (e.program) p.saved = e.program->saved;
-  note_why(l, e);
+  // A training goes on without a part that is lost, but for its trainer's.
+  p.left = l.granted.heals.value_or(false) && e.part > 0 && e.outcome == lease_outcome::lost &&
+           !l.revoked;
+  if (!p.left) note_why(l, e);
   if (facts_of(jobs_.at(l.granted.job).spec).elastic)
     check_saved(e, l, p);
   else
@@ -281,7 +284,7 @@ void oracle::on(const part_ended& e) {
       std::all_of(l.parts.begin(), l.parts.end(), [](const part_view& x) { return x.released; });
   if (over)
     close(e.lease, e.at_s);
-  else if (e.outcome != lease_outcome::succeeded && !l.revoked)
+  else if (e.outcome != lease_outcome::succeeded && !l.revoked && !p.left)
     owed_ = e.lease;
 }
 
@@ -289,7 +292,11 @@ void oracle::on(const part_ended& e) {
 void oracle::close(lease_id id, double ended_s) {
   const auto& l = leases_.at(id);
   auto min = std::numeric_limits<std::uint64_t>::max();
-  for (const auto& p : l.parts) min = std::min(min, p.credited);
+  const auto& trainer = l.parts.front();
+  const bool healed =
+      l.granted.heals.value_or(false) && trainer.outcome == lease_outcome::succeeded;
+  for (const auto& p : l.parts)
+    if (!p.left && (!healed || &p == &trainer)) min = std::min(min, p.credited);
   auto& job = jobs_.at(l.granted.job);
   if (job.members) {
     auto done = done_in(job, min);
@@ -367,7 +374,9 @@ void oracle::on(const job_ended& e) {
   // which may have been asked to stop a moment before.
   const bool one_finished =
       facts_of(j.spec).elastic && std::ranges::any_of(parts, &part_view::succeeded);
+  const bool healed = last->second.granted.heals.value_or(false) && parts.front().succeeded;
   for (const auto& p : parts) {
+    if (healed && &p != &parts.front()) continue;
     known = known && p.outcome == lease_outcome::succeeded;
     if (!p.succeeded && !(one_finished && p.stopped))
       fail("job {} finishes, and node {} has not done its part of lease {}", e.job, p.node,

@@ -88,6 +88,7 @@ class oracle {
     std::optional<std::uint64_t> saved;       // by the journal, from the job's beginning
     std::optional<std::uint64_t> node_saved;  // by the node's last report
     bool stopped = false, succeeded = false;  // by the node, which lives on
+    bool left = false;                        // it was lost, and its training goes on
   };
   struct lease_view {
     lease_granted granted;

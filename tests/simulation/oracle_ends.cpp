@@ -30,7 +30,8 @@ void oracle::count_loss(const lease_view& l, job_view& j, double at_s, bool prog
   const bool whole =
       std::ranges::all_of(
           l.parts, [](const part_view& p) { return p.outcome == lease_outcome::succeeded; }) ||
-      (l.finished && l.with_zero);
+      (l.finished && l.with_zero) ||
+      (l.granted.heals.value_or(false) && l.parts.front().outcome == lease_outcome::succeeded);
   if (whole || !l.why) return;
   const auto outcome = actors::outcome_of(*l.why);
   if (outcome == lease_outcome::failed || outcome == lease_outcome::cancelled) return;  // it ends

@@ -134,6 +134,7 @@ TEST_CASE("a training that loses a node goes on with what is left, and has the s
       CAPTURE(node, k, at_s, each_s);
       const auto run = run_with({{node, at_s, 1e6}}, iterations);
       INFO(run.job.detail);
+      for (const auto& e : run.report.events) UNSCOPED_INFO(e);
       CHECK(run.wrong.empty());
       CHECK(run.job.state == job_state::finished);
       CHECK(run.job.progress.attempts == 1);
@@ -149,7 +150,7 @@ TEST_CASE("a training that loses a node goes on with what is left, and has the s
 }
 
 TEST_CASE("a training that may not heal starts again from its checkpoint when it loses a node") {
-  const auto run = run_with({{"n-2", 30, 40}}, 100, "restart");
+  const auto run = run_with({{"n-2", 4, 40}}, 100, "restart");
   INFO(run.job.detail);
   CHECK(run.job.state == job_state::finished);
   CHECK(run.job.progress.attempts == 2);
@@ -157,7 +158,7 @@ TEST_CASE("a training that may not heal starts again from its checkpoint when it
 }
 
 TEST_CASE("a training whose stage has no peer left starts again") {
-  const auto run = run_with({{"n-1", 30, 60}, {"n-3", 30, 60}, {"n-2", 30, 60}}, 100);
+  const auto run = run_with({{"n-1", 4, 60}, {"n-2", 4, 60}, {"n-3", 4, 60}}, 100);
   INFO(run.job.detail);
   CHECK(run.job.state == job_state::finished);
   CHECK(run.job.progress.attempts == 2);

@@ -412,7 +412,7 @@ void lease_manager::end_part(part_ended e) {
   orders_.send_later(n);
   const auto* rest = book.lease(id);
   const bool heals_it = rest && heals(rest->granted) && e.part > 0 &&
-                        outcome == lease_outcome::lost && !rest->ended.front();
+                        outcome == lease_outcome::lost;
   if (heals_it) mark(rare_branch::healed_part);
   if (rest && outcome != lease_outcome::succeeded && !rest->revoked && !heals_it)
     revoke_rest(id);  // the other parts cannot continue without it

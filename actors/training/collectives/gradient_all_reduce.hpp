@@ -31,6 +31,7 @@ class gradient_all_reduce {
     payload body;
     std::uint64_t bytes = 0;
     std::uint32_t chunk = 0;  // of running sums
+    std::vector<pipeline_record> records{};
   };
 
   gradient_all_reduce() = default;

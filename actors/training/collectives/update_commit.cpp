@@ -12,9 +12,11 @@
 
 namespace troupe::actors {
 
-update_commit::outgoing update_commit::begin(std::vector<double> norms) {
+update_commit::outgoing update_commit::begin(std::vector<double> norms,
+                                             std::optional<pipeline_record> own) {
   TROUPE_INVARIANT(!norms_ && !said_, "a stage is ready to update once in an iteration");
   norms_ = std::move(norms);
+  if (own) add(*own);
   return advance();
 }
 
@@ -27,6 +29,8 @@ update_commit::outgoing update_commit::receive(const tensor& t, const payload& b
     return {};
   }
   std::memcpy(&sum, body.bytes().data(), sizeof sum);
+  if (t.records)
+    for (const auto& r : *t.records) add(r);
   if (t.what == tensor::kind::commit) {
     if (total_) return {};
     if (!said_) {
@@ -41,6 +45,11 @@ update_commit::outgoing update_commit::receive(const tensor& t, const payload& b
   else if (!behind_)
     behind_ = sum;
   return advance();
+}
+
+void update_commit::add(const pipeline_record& r) {
+  const auto at = std::ranges::lower_bound(records_, r.pipeline, {}, &pipeline_record::pipeline);
+  if (at == records_.end() || at->pipeline != r.pipeline) records_.insert(at, r);
 }
 
 bool update_commit::peers_are_ready() const {
@@ -80,10 +89,10 @@ std::vector<gradient_all_reduce::missing_tensor> update_commit::missing() const 
 }
 
 gradient_all_reduce::outgoing update_commit::to(std::uint32_t pipeline, std::uint32_t stage,
-                                                tensor::kind what, double sum) {
+                                                tensor::kind what, double sum) const {
   std::vector<std::byte> body(sizeof sum);
   std::memcpy(body.data(), &sum, sizeof sum);
-  return {what, pipeline, stage, payload{std::move(body)}, sizeof sum};
+  return {what, pipeline, stage, payload{std::move(body)}, sizeof sum, 0, records_};
 }
 
 }  // namespace troupe::actors

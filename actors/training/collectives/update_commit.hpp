@@ -35,8 +35,9 @@ class update_commit {
         ready_peers_(s.pipelines, false) {}
 
   /// This stage can update. `norms`: the squared norms of its layers, if its program needs those of
-  /// all. Returns what to send.
-  outgoing begin(std::vector<double> norms);
+  /// all. `own`: of a last stage, if the training heals: all stages then know the iteration's
+  /// records before one of them updates. Returns what to send.
+  outgoing begin(std::vector<double> norms, std::optional<pipeline_record> own = {});
   /// From a lead or a peer; it may arrive before begin(). Returns what to send.
   outgoing receive(const tensor& t, const payload& body);
 
@@ -44,6 +45,8 @@ class update_commit {
   bool complete() const { return total_.has_value(); }
   /// The squared norm of all layers. REQUIRES: complete().
   double squared_norm() const { return *total_; }
+  /// Of the pipelines that are known, in their order.
+  const std::vector<pipeline_record>& records() const { return records_; }
   /// The tensors that this stage waits for, once it has begun.
   std::vector<gradient_all_reduce::missing_tensor> missing() const;
   /// A received tensor has the wrong size, or is a commit before this stage is ready; empty: none.
@@ -55,14 +58,16 @@ class update_commit {
   bool peers_are_ready() const;
   outgoing advance();
   outgoing pass_on() const;
-  static gradient_all_reduce::outgoing to(std::uint32_t pipeline, std::uint32_t stage,
-                                          tensor::kind what, double sum);
+  void add(const pipeline_record& r);
+  gradient_all_reduce::outgoing to(std::uint32_t pipeline, std::uint32_t stage, tensor::kind what,
+                                   double sum) const;
 
   std::uint32_t pipeline_ = 0, stage_ = 0, stages_ = 1;
   std::optional<std::vector<double>> norms_;
   std::vector<bool> ready_peers_{false};  // by pipeline, of a lead
   std::optional<double> behind_, total_;  // squared norms, of the stages behind this one and of all
-  bool said_ = false;                     // that it is ready, or the first lead: to update
+  std::vector<pipeline_record> records_;
+  bool said_ = false;  // that it is ready, or the first lead: to update
   std::string error_;
 };
 

@@ -65,6 +65,12 @@ bool stage_replica::may_step(std::uint32_t pipeline, std::uint64_t view, std::ui
   return may;
 }
 
+bool stage_replica::has_done(std::uint64_t iteration, wake w) {
+  const std::lock_guard lock{guard_};
+  if (iteration_ < iteration) waiting_.push_back(std::move(w));
+  return iteration_ >= iteration;
+}
+
 void stage_replica::end_steps(std::uint32_t pipeline, std::uint64_t iteration) {
   const std::lock_guard lock{guard_};
   taken_[pipeline] = iteration + 1;

@@ -44,6 +44,8 @@ class stage_replica {
 
   /// May this pipeline's stage do its steps of the iteration after this one, in its view?
   bool may_step(std::uint32_t pipeline, std::uint64_t view, std::uint64_t iteration, wake w);
+  /// Are the weights those after that many iterations?
+  bool has_done(std::uint64_t iteration, wake w);
   /// Its gradients were taken.
   void end_steps(std::uint32_t pipeline, std::uint64_t iteration);
 

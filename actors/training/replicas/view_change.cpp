@@ -15,7 +15,7 @@ std::optional<std::uint64_t> common_boundary(const std::map<replica_id, replica_
   }
   const bool behind_are_ready = std::ranges::all_of(
       places, [&](const auto& p) { return p.second.boundary > first || p.second.ready; });
-  if (last == first) return behind_are_ready ? first + 1 : first;
+  if (last == first) return first;
   if (last > first + 1 || !behind_are_ready) return {};
   return last;
 }

@@ -42,9 +42,10 @@ struct replica_place {
 /// decided by then counts.
 ///
 /// Why one boundary: an update is agreed on by all replicas of a view (update_commit.hpp), which
-/// are ready then, and stay so until they update. So those that are left are all at i and ready, or
-/// some at i + 1 and the others at i and ready: they can all go to i + 1. If the update was not
-/// agreed on, nobody is at i + 1 and nobody can come there any more.
+/// are ready then, and stay so until they update. So if some are at i + 1, the others are at i and
+/// ready, and all can go to i + 1; those at i + 1 know the iteration's records. If nobody is there,
+/// nobody can come there any more: they begin iteration i + 1 again, although all may be ready,
+/// since a lost one's record may be known to nobody.
 ///
 /// It decides; the trainer sends, repeats on every tick, and suspects.
 class view_change {

@@ -39,7 +39,9 @@ class gradient_exchange {
   outgoing add(stage_gradients g);
   /// This stage can update; `norms`: the squared norms of its layers, of the sums, if its program
   /// needs those of all. Returns what to send.
-  outgoing begin_commit(std::vector<double> norms) { return now().commit.begin(std::move(norms)); }
+  outgoing begin_commit(std::vector<double> norms, std::optional<pipeline_record> own) {
+    return now().commit.begin(std::move(norms), std::move(own));
+  }
   const update_commit& commit() const { return now().commit; }
   /// The devices' all-reduce, once, as soon as it can begin.
   std::optional<gpu::operations::sum> take_device_sum();

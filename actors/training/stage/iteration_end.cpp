@@ -62,7 +62,8 @@ void stage_state::begin_commit(std::vector<double> norms) {
   TROUPE_INVARIANT(!sums_gradients() || training_.gradients().is_ready(),
                    "a stage is ready to update when it has the sums of all its peers");
   phase_ = phase::commit;
-  if (agrees()) send_all(training_.gradients().begin_commit(std::move(norms)));
+  if (agrees())
+    send_all(training_.gradients().begin_commit(std::move(norms), training_.own_record()));
   advance_commit();
 }
 
@@ -190,7 +191,10 @@ void stage_state::save() {
 // when it ended.
 void stage_state::saved() {
   phase_ = phase::steps;
-  if (!training_.has_report()) return report_halted();  // reported before saving
+  if (!training_.has_report()) {  // reported before saving
+    report_halted();
+    return advance();
+  }
   report(training_.take_report(reports_.ahead_s()));
   begin_iteration();
   advance();

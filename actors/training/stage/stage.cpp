@@ -199,6 +199,7 @@ void stage_state::begin_iteration() {
 void stage_state::advance() {
   if (busy_ || failed_ || stopped_ || phase_ != phase::steps) return;
   if (gather_) return gather(*gather_);
+  if (saves_for_lost()) return;
   if (training_.waits_for_trainer()) return be_idle(0);
   const auto& order = o_.setup.order;
   TROUPE_INVARIANT(next_ <= order.size(), "the next step is one of the order, or none is left");

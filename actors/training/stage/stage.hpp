@@ -146,6 +146,7 @@ class stage_state {
   void end_reset();
   void answer_view(bool begun);
   bool is_word_of_view(const tensor& t) const;
+  bool saves_for_lost();
   bool may_step();
   bool may_update();
   stage_replica::wake waker();

@@ -99,6 +99,7 @@ expected<void> stage_tensors::send(gradient_exchange::outgoing gradients) {
     t.microbatch = g.chunk;
     t.bytes = g.bytes;
     t.path = path_of(g);
+    if (!g.records.empty()) t.records = std::move(g.records);
     if (auto ok = send(std::move(t), std::move(g.body)); !ok) return ok;
   }
   return {};

@@ -72,6 +72,11 @@ gradient_exchange::outgoing stage_training::add_gradients(stage_gradients g) {
   return exchange_.add(std::move(g));
 }
 
+std::optional<pipeline_record> stage_training::own_record() const {
+  if (!is_last() || !setup_->view) return {};
+  return pipeline_record{name().pipeline, loss_sum_ / setup_->microbatches, values_};
+}
+
 double stage_training::gradient_scale() const {
   TROUPE_INVARIANT(setup_->all_microbatches() > 0,
                    "gradients are of a micro-batch of a pipeline at least");
@@ -96,6 +101,7 @@ void stage_training::end_iteration(const gpu::operations::update::result& update
   k.gradient_bytes = own_bytes_ + tied_bytes_;
   k.tied_bytes = tied_bytes_;
   transfers_ = hops.tasks();
+  if (setup_->view) records_ = exchange_.commit().records();
   exchange_.end_iteration(*setup_);
   ++iteration_;
   TROUPE_INVARIANT(saved_ <= iteration_, "a checkpoint has no iteration that was not done");

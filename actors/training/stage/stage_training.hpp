@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "actors/training/stage/evaluation_share.hpp"
@@ -71,6 +72,11 @@ class stage_training {
   const gradient_exchange& gradients() const { return exchange_; }
   /// Gives this stage's gradients to its hosts' all-reduce. Returns what to send.
   gradient_exchange::outgoing add_gradients(stage_gradients g);
+  /// This pipeline's part of the iteration's record; none: another stage has it, or the training
+  /// does not heal.
+  std::optional<pipeline_record> own_record() const;
+  /// Of all pipelines, in the newest iteration.
+  const std::vector<pipeline_record>& records() const { return records_; }
   /// The factor of their sum, which makes it the mean over all micro-batches.
   double gradient_scale() const;
 
@@ -107,6 +113,7 @@ class stage_training {
   std::uint32_t in_flight_ = 0;      // micro-batches between their forward and backward
   operation_times times_;
   stage_report report_;
+  std::vector<pipeline_record> records_;
   std::vector<timed_task> transfers_;  // of the iteration that is to be reported
 };
 

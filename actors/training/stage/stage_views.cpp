@@ -91,7 +91,8 @@ void stage_state::answer_view(bool begun) {
   stage_report r;
   r.iteration = training_.iteration();
   r.saved = training_.saved();
-  r.place = view_place{view_, begun, training_.iteration(), phase_ == phase::commit};
+  r.place = view_place{view_, begun, training_.iteration(), phase_ == phase::commit,
+                       begun ? std::vector<pipeline_record>{} : training_.records()};
   reports_.send(std::move(r));
 }
 
@@ -103,6 +104,19 @@ bool stage_state::is_word_of_view(const tensor& t) const {
 }
 
 // -- the replica that it may share with stages of other pipelines
+
+/// A stage that joins after an iteration that its pipeline has to save does so first. True: it
+/// does, or waits until the weights are those after it.
+bool stage_state::saves_for_lost() {
+  if (!o_.setup.shares_with || training_.iteration() == 0 || training_.saved() > 0 ||
+      !training_.writes_checkpoint() || training_.iteration() != o_.setup.first_iteration ||
+      !training_.is_checkpoint_due())
+    return false;
+  if (asked_replica_) return true;
+  asked_replica_ = !o_.replica->has_done(training_.iteration(), waker());
+  if (!asked_replica_) save();
+  return true;
+}
 
 stage_replica::wake stage_state::waker() {
   return [this, me = stage_actor{self_}] {

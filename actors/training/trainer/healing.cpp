@@ -64,13 +64,21 @@ void healing::lose(std::size_t i, double now_s) {
 
 bool healing::on_place(std::size_t i, const view_place& at) {
   if (!is_gathering()) return false;
-  if (at.view == view()) furthest_ = std::max(furthest_, at.boundary);
+  if (at.view == view() && (at.boundary > furthest_ || records_.empty())) {
+    furthest_ = std::max(furthest_, at.boundary);
+    records_ = at.records;
+  }
   change_.on_place(id_of(i), at.view, {at.boundary, at.ready});
   if (change_.state() != view_change::phase::registering &&
       change_.state() != view_change::phase::beginning)
     return false;
   change_.on_registered(change_.number());
   return true;
+}
+
+const pipeline_record* healing::record_of(std::uint32_t pipeline) const {
+  const auto at = std::ranges::find(records_, pipeline, &pipeline_record::pipeline);
+  return at == records_.end() ? nullptr : &*at;
 }
 
 void healing::place(training_plan& plan) {
@@ -86,7 +94,7 @@ void healing::place(training_plan& plan) {
     change_.join(id_of(i));
   }
   if (!so_far_) so_far_.emplace();
-  if (from() == furthest_) ++so_far_->repeated;
+  ++so_far_->repeated;
   so_far_->lost += lost_.size();
   joining_ = std::exchange(lost_, {});
   for (auto& s : plan.stages) {

@@ -41,6 +41,8 @@ class healing {
   void lose(std::size_t i, double now_s);
   /// A stage's answer. True: all have said where they are, and from() is decided.
   bool on_place(std::size_t i, const view_place& at);
+  /// A pipeline's record of the iteration before from(); null: no stage has said it.
+  const pipeline_record* record_of(std::uint32_t pipeline) const;
   /// Stages that nobody has, from the time they are lost until they are placed.
   const std::vector<std::size_t>& lost() const { return lost_; }
   /// Places them in the plan, and gives all stages the new addresses. REQUIRES: on_place() was
@@ -73,7 +75,8 @@ class healing {
   std::vector<std::size_t> lost_, joining_;
   view_change change_;
   double began_s_ = 0;
-  std::uint64_t furthest_ = 0;  // boundary of those that have answered
+  std::uint64_t furthest_ = 0;            // boundary of those that have answered
+  std::vector<pipeline_record> records_;  // of the iteration before it
   std::optional<training_heals> so_far_;
 };
 

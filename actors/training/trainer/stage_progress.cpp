@@ -51,11 +51,10 @@ bool stage_progress::set_ready(std::size_t i, const stage_report& r) {
   return ready_ == stages_.size();
 }
 
-void stage_progress::begin_again(std::size_t i, std::uint64_t iteration) {
+void stage_progress::begin_again(std::size_t i) {
   auto& s = stages_[i];
   if (std::exchange(s.ready, false)) --ready_;
   s.clock = {};
-  s.done = std::max(s.done, iteration);
 }
 
 const reason* stage_progress::fallback_reason(std::uint32_t stage) const {

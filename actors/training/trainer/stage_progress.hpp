@@ -44,8 +44,8 @@ class stage_progress {
   void set_joined(std::size_t i, const stage_report& r);
   bool groups_are_settled() const;
 
-  /// The stage begins anew on another host, after that many iterations.
-  void begin_again(std::size_t i, std::uint64_t iteration);
+  /// The stage begins anew on another host.
+  void begin_again(std::size_t i);
 
   std::uint64_t done(std::size_t i) const { return stages_[i].done; }
   /// REQUIRES: the report is of the iteration after done().

@@ -223,7 +223,8 @@ void trainer_state::on(const inbound<stage_report>& m) {
   if (!stages_.is_ready(i)) on_ready(i, r);
   if (joining_ && r.joined) on_joined(i, r);
   // A stage that halts may still be saving this iteration, and report it afterwards.
-  if (r.iteration == stages_.done(i) + 1 && r.iteration <= total() && !r.halts_at && !r.place)
+  if (r.iteration == stages_.done(i) + 1 && r.iteration <= total() && !r.halts_at && !r.place &&
+      !is_missing(r))
     add_report(i, r);
   if (r.place) on_place(i, *r.place);
   if (ended_) return;
@@ -325,7 +326,10 @@ void trainer_state::add_report(std::size_t i, const stage_report& r) {
   p.sums.add(r);
   signs_[i].report = r;
   signs_[i].report.tasks.clear();
-  if (++p.stages < stages_.size()) return;
+  if (++p.stages < stages_.size()) {
+    if (!missing_.empty()) add_missing_reports(r);
+    return;
+  }
   p.sums.add_to(record, loss_divisors_);
   complete(record);
   pending_.erase(it);

@@ -117,7 +117,9 @@ class trainer_state {
   bool heal(std::size_t i, const std::string& why);
   void on_place(std::size_t i, const view_place& at);
   void begin_view();
-  bool add_missing_reports(const std::vector<std::size_t>& lost);
+  bool note_missing_reports(const std::vector<std::size_t>& lost);
+  void add_missing_reports(const stage_report& of_peer);
+  bool is_missing(const stage_report& r) const;
   void end_heal();
   void ask_stages();
   bool is_from_its_host(std::size_t i, address from) const;
@@ -187,7 +189,8 @@ class trainer_state {
     double heard_s = 0, longest_s = 0;  // when, and the longest of its recent round trips
     stage_report report;                // of its newest iteration, without tasks
   };
-  std::vector<last_sign> signs_;  // by stage
+  std::vector<last_sign> signs_;       // by stage
+  std::vector<stage_report> missing_;  // of lost stages, without what their peers know
   double ticked_s_ = 0;
   bool stop_healed_ = false;  // asked to stop while it healed
 };

@@ -43,40 +43,65 @@ void trainer_state::on_place(std::size_t i, const view_place& at) {
 void trainer_state::begin_view() {
   const auto lost = healing_.lost();
   healing_.place(plan_);
-  if (!add_missing_reports(lost)) return;
+  if (!note_missing_reports(lost)) return;
   for (const auto i : lost) {
-    stages_.begin_again(i, healing_.from());
+    stages_.begin_again(i);
     signs_[i].heard_s = now_s();
   }
   send_setups();
   ask_stages();
 }
 
-/// A stage that has updated and was lost before it said so: its peers have the same norm, but
-/// nobody has the loss of a last stage, nor its checkpoint.
-bool trainer_state::add_missing_reports(const std::vector<std::size_t>& lost) {
+/// A stage that has updated and was lost before it said so. All that have updated know the losses
+/// and values of all pipelines, and its peers have its norm.
+bool trainer_state::note_missing_reports(const std::vector<std::size_t>& lost) {
   const auto from = healing_.from();
   const auto each = plan_.stages_each();
   for (const auto i : lost) {
-    const bool unsaved = plan_.stages[i].name.pipeline == 0 && saves() && from == total();
-    if (stages_.done(i) >= from && !unsaved) continue;
-    const auto* peer = &signs_[i].report;
-    for (std::size_t p = i % each; p < signs_.size(); p += each)
-      if (signs_[p].report.iteration == from) peer = &signs_[p].report;
-    if (unsaved || i % each + 1 == each || peer->iteration != from || stages_.done(i) + 1 != from) {
+    if (stages_.done(i) >= from) continue;
+    stage_report r;
+    r.name = plan_.stages[i].name;
+    r.iteration = from;
+    const auto* record = healing_.record_of(r.name.pipeline);
+    if (stages_.done(i) + 1 != from || (r.name.stage + 1 == each && !record)) {
       fail(part_report::state::stopped,
-           fmt::format("stage {} of pipeline {} was lost after iteration {}, which nobody else can "
-                       "report",
-                       i % each, i / each, from));
+           fmt::format("stage {} of pipeline {} was lost after iteration {}, which no other stage "
+                       "can report",
+                       r.name.stage, r.name.pipeline, from));
       return false;
     }
-    auto r = *peer;
-    r.name = plan_.stages[i].name;
-    r.busy_s = 0;
-    r.sent_bytes = r.saved = 0;
-    add_report(i, r);
+    if (r.name.stage + 1 == each) r.loss = record->loss;
+    missing_.push_back(std::move(r));
   }
+  for (std::size_t i = 0; i < signs_.size() && !ended_; ++i)
+    if (const auto r = signs_[i].report; r.iteration == from) add_missing_reports(r);
   return !ended_;
+}
+
+/// A stage that takes over a lost one is ready after an iteration that it has not done itself.
+bool trainer_state::is_missing(const stage_report& r) const {
+  return std::ranges::any_of(missing_, [&](const stage_report& m) {
+    return m.name == r.name && m.iteration == r.iteration;
+  });
+}
+
+/// Those of the same stage and iteration.
+void trainer_state::add_missing_reports(const stage_report& of_peer) {
+  const auto is_its = [&](const stage_report& r) {
+    return r.iteration == of_peer.iteration && r.name.stage == of_peer.name.stage;
+  };
+  for (auto at = missing_.begin();
+       (at = std::find_if(at, missing_.end(), is_its)) != missing_.end();) {
+    auto r = *at;
+    at = missing_.erase(at);
+    r.squared_norm = of_peer.squared_norm;
+    r.begin_s = of_peer.begin_s, r.end_s = of_peer.end_s;
+    r.measured = of_peer.measured;
+    const auto i = stages_.index(r.name);
+    add_report(i, r);
+    if (ended_) return;
+    at = missing_.begin();
+  }
 }
 
 void trainer_state::end_heal() {

@@ -8,8 +8,8 @@ namespace {
 
 using update = stage_replica::update;
 
-struct replica : stage_replica {
-  replica() : stage_replica{1, 5} {}
+struct one_replica : stage_replica {
+  one_replica() : stage_replica{1, 5} {}
   bool steps(std::uint32_t pipeline, std::uint64_t view, std::uint64_t iteration) {
     return may_step(pipeline, view, iteration, [this] { ++woken; });
   }
@@ -19,7 +19,7 @@ struct replica : stage_replica {
 }  // namespace
 
 TEST_CASE("a stage that shares its weights with nobody never waits") {
-  replica r;
+  one_replica r;
   CHECK_FALSE(r.is_shared());
   for (std::uint64_t i = 5; i < 8; ++i) {
     CHECK(r.steps(1, 0, i));
@@ -31,7 +31,7 @@ TEST_CASE("a stage that shares its weights with nobody never waits") {
 }
 
 TEST_CASE("pipelines that share weights pass one after the other, in ascending order") {
-  replica r;
+  one_replica r;
   REQUIRE(r.begin(3, {0, 1, 4}, true));  // this stage resets the device
   CHECK_FALSE(r.begin(3, {0, 1, 4}, true));
   CHECK(r.is_shared());
@@ -52,7 +52,7 @@ TEST_CASE("pipelines that share weights pass one after the other, in ascending o
 }
 
 TEST_CASE("weights are updated once for all stages that share them") {
-  replica r;
+  one_replica r;
   int woken = 0;
   CHECK(r.begin_update(5, [&] { ++woken; }) == update::execute);
   CHECK(r.begin_update(5, [&] { ++woken; }) == update::wait);
@@ -66,7 +66,7 @@ TEST_CASE("weights are updated once for all stages that share them") {
 }
 
 TEST_CASE("a view that begins with an update resets nothing") {
-  replica r;
+  one_replica r;
   CHECK(r.begin_update(5, {}) == update::execute);
   CHECK_FALSE(r.begin(1, {0, 1}, false));
   CHECK_FALSE(r.steps(0, 1, 6));

@@ -1,0 +1,116 @@
+#include <catch2/catch.hpp>
+
+#include "actors/training/trainer/healing.hpp"
+
+using namespace troupe;
+using namespace troupe::actors;
+
+namespace {
+
+/// Pipelines of two stages, each stage on a node of its own: node pipeline * 2 + stage.
+training_plan planned(std::uint32_t pipelines) {
+  training_plan plan;
+  plan.shapes.front().stages = 2;
+  plan.shapes.front().pipelines = pipelines;
+  for (std::uint32_t p = 0; p < pipelines; ++p)
+    for (std::uint32_t s = 0; s < 2; ++s) {
+      stage_setup one;
+      one.name = {1, p, s};
+      one.stages = 2;
+      one.pipelines = pipelines;
+      one.devices = {static_cast<std::uint16_t>(s)};
+      for (std::uint32_t k = 0; k < 2; ++k) one.neighbours.push_back(node_address(p * 2 + k));
+      for (std::uint32_t k = 0; k < pipelines; ++k) one.peers.push_back(node_address(k * 2 + s));
+      plan.stages.push_back(std::move(one));
+    }
+  return plan;
+}
+
+std::uint32_t in_one_site(address) {
+  return 0;
+}
+
+/// All that are asked are after this many iterations, and then begin.
+void all_answer(healing& h, training_plan& plan, std::uint64_t boundary) {
+  bool decided = false;
+  for (const auto i : h.unanswered())
+    decided = h.on_place(i, {h.view(), false, boundary, false, {}});
+  REQUIRE(decided);
+  h.place(plan);
+}
+bool all_begin(healing& h) {
+  bool over = false;
+  for (const auto i : h.unanswered()) over = h.on_begun(i, h.view(), 3);
+  return over;
+}
+
+}  // namespace
+
+TEST_CASE("the stages of a lost node go to the peers that have the fewest") {
+  auto plan = planned(3);
+  healing h{plan, in_one_site};
+  CHECK(plan.stages[0].view == 0u);
+  REQUIRE(h.can_lose(5));
+  h.lose(5, 1);  // stage 1 of pipeline 2
+  CHECK(h.is_gathering());
+  CHECK(h.unanswered().size() == 5);
+  all_answer(h, plan, 7);
+  CHECK(h.from() == 7);
+  CHECK(h.sharing(1) == std::vector<std::size_t>{1, 5});
+  CHECK(plan.stages[5].shares_with == 0u);
+  CHECK(plan.stages[5].first_iteration == 7);
+  for (const std::size_t i : {4, 5}) CHECK(plan.stages[i].neighbours[1] == node_address(1));
+  for (const std::size_t i : {1, 3, 5}) CHECK(plan.stages[i].peers[2] == node_address(1));
+  CHECK(h.begin_of(plan, 1).pipelines == std::vector<std::uint32_t>{0, 2});
+  CHECK(all_begin(h));
+  CHECK_FALSE(h.is_changing());
+  CHECK(h.heals_so_far()->count == 1);
+  CHECK(h.heals_so_far()->seconds == 2);
+  // Then one that has two: one of its stages to each of those that are left would be none but one.
+  REQUIRE(h.can_lose(1));
+  h.lose(1, 1);
+  CHECK(h.lost() == std::vector<std::size_t>{1, 5});
+  all_answer(h, plan, 9);
+  CHECK(h.sharing(3) == std::vector<std::size_t>{1, 3, 5});
+  CHECK(all_begin(h));
+  CHECK_FALSE(h.can_lose(3));
+}
+
+TEST_CASE("a second loss while a view begins places all that have not begun anew") {
+  auto plan = planned(3);
+  healing h{plan, in_one_site};
+  h.lose(4, 1);  // stage 0 of pipeline 2: to pipeline 0's
+  all_answer(h, plan, 3);
+  CHECK(h.sharing(0) == std::vector<std::size_t>{0, 4});
+  REQUIRE(h.can_lose(0));
+  h.lose(0, 1);
+  CHECK(h.lost() == std::vector<std::size_t>{0, 4});
+  CHECK(h.unanswered() == std::vector<std::size_t>{2, 1, 3, 5});
+  all_answer(h, plan, 3);
+  CHECK(h.sharing(2) == std::vector<std::size_t>{0, 2, 4});
+  CHECK(all_begin(h));
+}
+
+TEST_CASE("no stage is taken over from another datacenter") {
+  auto plan = planned(2);
+  healing h{plan, [](address a) { return node_of(a) < 2 ? 0U : 1U; }};
+  CHECK_FALSE(h.can_lose(0));
+  CHECK_FALSE(healing{}.can_lose(0));
+}
+
+TEST_CASE("answers of an earlier view decide nothing") {
+  auto plan = planned(2);
+  healing h{plan, in_one_site};
+  h.lose(3, 1);
+  const auto first = h.view();
+  REQUIRE(h.can_lose(2));
+  h.lose(2, 1);
+  CHECK_FALSE(h.on_place(0, {first, false, 5, false, {}}));
+  CHECK_FALSE(h.on_place(1, {first, false, 5, false, {}}));
+  CHECK_FALSE(h.on_place(0, {h.view(), false, 5, true, {}}));
+  CHECK(h.on_place(1, {h.view(), false, 6, false, {{1, 0.5, {}}}}));
+  CHECK(h.from() == 6);
+  REQUIRE(h.record_of(1));
+  CHECK(h.record_of(1)->loss == 0.5);
+  CHECK_FALSE(h.record_of(0));
+}
