@@ -139,6 +139,11 @@ json document_of(const training_result& t) {
   d["events"] = r.events;
   d["fingerprint"] = t.fingerprint ? json(fmt::format("{:016x}", t.fingerprint)) : json();
   d["wall_s"] = t.wall_s;
+  if (r.heals)
+    d["heals"] = {{"count", r.heals->count},
+                  {"stages", r.heals->lost},
+                  {"seconds", r.heals->seconds},
+                  {"repeated", r.heals->repeated}};
   if (r.program) add_program(d, t);
   if (t.prefills) d["prefill"] = document_of(*t.prefills, t.job, r);
   if (t.members.empty()) return d;
@@ -191,6 +196,10 @@ std::string text_of(const training_result& t) {
   if (!is_simulated(r.device) && n > 0)
     text += fmt::format("loss {:.4f} at first, {:.4f} at the end\n", r.iterations.front().loss,
                         r.iterations.back().loss);
+  if (r.heals)
+    text += fmt::format("healed {} in {:.3g} s: {} run elsewhere than planned\n",
+                        counted(r.heals->count, "time"), r.heals->seconds,
+                        counted(r.heals->lost, "stage"));
   if (r.program) text += program_text(t);
   for (const auto& sentence : r.events) text += printable(sentence) + "\n";
   if (t.prefills) text += text_of(*t.prefills, t.job, r);

@@ -189,6 +189,11 @@ std::string training(const training_reply& r) {
                           {"end_s", i.end_s},
                           {"busy_s", i.busy_s},
                           {"guest_s", known(i.guest_s)}});
+  const auto heals = t.heals ? json{{"count", t.heals->count},
+                                    {"stages", t.heals->lost},
+                                    {"seconds", t.heals->seconds},
+                                    {"repeated", t.heals->repeated}}
+                             : json();
   return text_of({{"job", t.job},
                   {"reason", r.why.text.empty() ? json() : json(r.why.text)},
                   {"position", r.position},
@@ -206,6 +211,7 @@ std::string training(const training_reply& r) {
                   {"lower_bound_s", positive(t.lower_bound_s)},
                   {"events", t.events},
                   {"iterations", iterations},
+                  {"heals", heals},
                   {"bubbles", t.bubbles ? bubbles_document(*t.bubbles) : json()}});
 }
 

@@ -226,6 +226,17 @@ void add_wan(document& d, const query_reply& r, const std::vector<training>& all
     if (t.report.wan_bytes > 0) d.value(t.of, t.report.wan_utilization);
 }
 
+void add_heals(document& d, const std::vector<training>& all) {
+  d.family("training_heals_total", counter,
+           "Changes of the view of a training that went on without lost stages");
+  for (const auto& t : all)
+    if (t.report.heals) d.value(t.of, static_cast<double>(t.report.heals->count));
+  d.family("training_heals_seconds_total", counter,
+           "Time from the notice of losses until it went on");
+  for (const auto& t : all)
+    if (t.report.heals) d.value(t.of, t.report.heals->seconds);
+}
+
 }  // namespace
 
 std::string cluster_metrics(const cluster_facts* known) {
@@ -251,6 +262,7 @@ std::string cluster_metrics(const cluster_facts* known) {
   add_devices(d, known->now, trainings);
   add_bubbles(d, trainings);
   add_wan(d, known->now, trainings);
+  add_heals(d, trainings);
   return d.text();
 }
 

@@ -51,6 +51,7 @@ function facts(j, h) {
   rows.push(["layout", `${h.stages} stage${h.stages > 1 ? "s" : ""} \u00d7 ${h.pipelines} pipeline${h.pipelines > 1 ? "s" : ""}, ` +
     `${h.microbatches} micro-batches`], ["schedule", h.schedule]);
   if (h.wan_bytes) rows.push(["WAN", `${(100 * h.wan_utilization).toFixed(1)} % of its links' rate`]);
+  if (h.heals) rows.push(["healed", `${number(h.heals.count)} \u00d7, ${duration(h.heals.seconds)} in all`]);
   if (h.bubbles) rows.push(...lent(h.bubbles));
   if (h.saved) rows.push(["saved", `iteration ${number(h.saved)}`]);
   return rows;

@@ -82,9 +82,9 @@ struct replica {
   bool ready = false, behind_ready = false, committed_last = false;
 };
 
-class model {
+class protocol_model {
  public:
-  model(const settings& s, std::uint64_t seed) : s_{s}, random_{seed} {
+  protocol_model(const settings& s, std::uint64_t seed) : s_{s}, random_{seed} {
     for (std::uint32_t stage = 0; stage < s.stages; ++stage) {
       digest state = mix(7, stage);
       undisturbed_[{stage, 0}] = state;
@@ -427,7 +427,7 @@ TEST_CASE("replicas that are left go on with the undisturbed states, whatever is
   int views = 0, ended = 0;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     INFO("seed " << seed);
-    model m{drawn(draws), seed};
+    protocol_model m{drawn(draws), seed};
     m.run();
     CHECK_FALSE(m.wrong);
     CHECK((m.ended || m.lost()));
@@ -447,7 +447,7 @@ TEST_CASE("each fault of a replica or a trainer is noticed in some run") {
   for (std::uint64_t seed = 0; seed < 3000 && !found; ++seed) {
     auto s = drawn(draws);
     s.planted = planted;
-    model m{s, seed};
+    protocol_model m{s, seed};
     m.run();
     found = m.wrong;
   }
