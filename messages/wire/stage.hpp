@@ -84,10 +84,10 @@ struct tensor {
   std::optional<std::uint32_t> flows{};
   /// Its stage has sent it before; none: no, or traffic has no price.
   std::optional<bool> resent{};
-  /// Of `ready` and `commit`: the view in which it was said. None: the first.
+  /// The view in which `ready` or `commit` was said. None: the first.
   std::optional<std::uint64_t> view{};
-  /// Of `ready`: of the pipelines that are known so far; of `commit`: of all. None: the training
-  /// does not heal.
+  /// With `ready` those of the pipelines that are known so far; with `commit` of all. None: the
+  /// training does not heal.
   std::optional<std::vector<pipeline_record>> records{};
   static constexpr std::size_t required = 10;
 
@@ -201,7 +201,7 @@ struct stage_setup {
   std::optional<batch_share> share{};
   /// None: all peers are in one datacenter.
   std::optional<peer_sites> sites{};
-  /// Of a training that heals: its view, from 0. None: a stage that fails ends its training.
+  /// Its view, from 0. None: the training does not heal, and a stage that fails ends it.
   std::optional<std::uint64_t> view{};
   /// It shares the weights and the devices of its peer of this pipeline, which is on its node.
   std::optional<std::uint32_t> shares_with{};
@@ -316,7 +316,7 @@ struct view_place {
   bool begun = false;          // it goes on in that view; otherwise it waits for its beginning
   std::uint64_t boundary = 0;  // updates done
   bool ready = false;          // it holds all sums of the next update
-  /// Of all pipelines in the iteration before the boundary, if the stage knows them.
+  /// The records of the iteration before the boundary, if the stage knows them.
   std::vector<pipeline_record> records;
 
   TROUPE_FIELDS(view_place, view, begun, boundary, ready, records);

@@ -13,10 +13,10 @@
 #include "messages/base/folds.hpp"
 #include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
-#include "messages/domain/healing.hpp"
 #include "messages/domain/work_kind.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/fits.hpp"
+#include "planners/plans/heals.hpp"
 #include "planners/plans/places.hpp"
 
 namespace troupe::actors {
@@ -120,7 +120,7 @@ expected<void> lease_manager::grant(const planners::decision& d) {
                       e.start_s.value_or(c.settings.restart_s),
                       e.out_of_memory,
                       {}};
-  if (heals(*book.job(*job)->spec, d.how)) entry.heals = true;
+  if (planners::heals(*book.job(*job)->spec, d.how)) entry.heals = true;
   if (facts_of(*book.job(*job)->spec).has_processes)
     entry.port = hosts_.free_port(d.where.front().node, entry.lease);
   for (const auto& share : d.where) {
@@ -410,16 +410,13 @@ void lease_manager::end_part(part_ended e) {
   orders_.forget_part(id, n);
   hosts_.refresh_idle(n);
   orders_.send_later(n);
-  const auto* rest = book.lease(id);
-  const bool heals_it = rest && heals(rest->granted) && e.part > 0 &&
-                        outcome == lease_outcome::lost;
-  if (heals_it) mark(rare_branch::healed_part);
-  if (rest && outcome != lease_outcome::succeeded && !rest->revoked && !heals_it)
-    revoke_rest(id);  // the other parts cannot continue without it
+  // The other parts cannot continue without it, unless they heal.
+  if (const auto* rest = book.lease(id);
+      rest && outcome != lease_outcome::succeeded && !rest->revoked)
+    ledger::goes_on_without(*rest, e) ? mark(rare_branch::healed_part) : revoke_rest(id);
   if (outcome == lease_outcome::succeeded && book.lease(id)) begin_rank_wait(*book.lease(id));
   orders_.end_grace(id);
-  if (!book.lease(id)) starts_.forget(id);
-  if (!book.lease(id)) saves_.erase(id);
+  if (!book.lease(id)) starts_.forget(id), saves_.erase(id);
   settle(job);
 }
 
@@ -459,8 +456,7 @@ void lease_manager::begin_rank_wait(const lease_record& l) {
     rank_waits_.try_emplace(l.granted.lease, records_.now() + *spec.program.rank_wait_s);
   // Stages that a healed training has left behind do not end with it.
   if (heals(l.granted) && l.succeeded.front())
-    rank_waits_.try_emplace(
-        l.granted.lease, records_.now() + 2 * records_.present_cluster().settings.heartbeat_s + 1);
+    rank_waits_.try_emplace(l.granted.lease, records_.now() + 2);
 }
 
 /// A rank that hangs while the others have ended holds its GPUs for ever, and no exit status says

@@ -109,6 +109,10 @@ class ledger {
   /// The same of all of them, and of the sums. Takes time with the number of jobs.
   void check_all() const;
 
+  /// Does a training go on without a part that has ended so? One that heals does without any but
+  /// its trainer's.
+  static bool goes_on_without(const lease_record& l, const part_ended& e);
+
   bool operator==(const ledger& other) const = default;
 
  private:
@@ -142,7 +146,6 @@ class ledger {
   void hold_parts(const lease_granted& g, const std::vector<bool>& ended);
   void begin_attempt(job_id id, const lease_granted& e);
   static void add_end(lease_record& l, const part_ended& e);
-  static bool goes_on_without(const lease_record& l, const part_ended& e);
   double gpu_s_until(const lease_record& l, double at_s) const;
   /// The end of an attempt: when, and the GPU time of its job.
   struct attempt_over {

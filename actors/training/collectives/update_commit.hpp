@@ -45,7 +45,7 @@ class update_commit {
   bool complete() const { return total_.has_value(); }
   /// The squared norm of all layers. REQUIRES: complete().
   double squared_norm() const { return *total_; }
-  /// Of the pipelines that are known, in their order.
+  /// The records of pipelines that are known, in their order.
   const std::vector<pipeline_record>& records() const { return records_; }
   /// The tensors that this stage waits for, once it has begun.
   std::vector<gradient_all_reduce::missing_tensor> missing() const;

@@ -24,7 +24,8 @@ expected<stage_backend> make_backend(
     const gpu::cuda_device_maker& make_cuda = nullptr,
     const gpu::worker_starter& start_worker = nullptr);
 
-/// Of a stage that shares its peer's device on this node; null: that is gone. Fails likewise.
+/// The backend of a stage that shares its peer's device on this node; null: that is gone. Fails
+/// likewise.
 expected<stage_backend> share_backend(const stage_setup& s,
                                       std::shared_ptr<gpu::stage_device> device);
 

@@ -46,7 +46,7 @@ struct stage_options {
   /// has a simulated device, `slowdown` times slower than its costs (null: as given), ready after
   /// start_s.
   std::function<expected<stage_backend>()> create;
-  /// Of a training that heals: the weights, which other pipelines' stages may share; else null.
+  /// The weights, which other pipelines' stages may share; null: its training does not heal.
   std::shared_ptr<stage_replica> replica;
   /// Set once it is created; may be null.
   std::shared_ptr<std::atomic<bool>> created;

@@ -31,7 +31,7 @@ class stage_replica {
   /// The device, which ends with the last stage that holds it; null: simulated, or released.
   std::shared_ptr<gpu::stage_device> device() const;
   void set_device(const std::shared_ptr<gpu::stage_device>& d);
-  /// What simulated stages share of it; null: real, or not yet known.
+  /// Simulated weights; null: real, or not yet known.
   std::shared_ptr<gpu::simulated_values> values() const;
   void set_values(const std::shared_ptr<gpu::simulated_values>& v);
 

@@ -75,7 +75,7 @@ class stage_training {
   /// This pipeline's part of the iteration's record; none: another stage has it, or the training
   /// does not heal.
   std::optional<pipeline_record> own_record() const;
-  /// Of all pipelines, in the newest iteration.
+  /// The records of all pipelines, in the newest iteration.
   const std::vector<pipeline_record>& records() const { return records_; }
   /// The factor of their sum, which makes it the mean over all micro-batches.
   double gradient_scale() const;

@@ -50,9 +50,9 @@ class healing {
   void place(training_plan& plan);
   /// A stage goes on in the view. True: it was the last one.
   bool on_begun(std::size_t i, std::uint64_t view, double now_s);
-  /// Stages that have not answered, and so are to be asked, or told, again.
+  /// Stages that have not answered, and so are to be asked again.
   std::vector<std::size_t> unanswered() const;
-  /// What a stage is told when the view begins.
+  /// The begin of the view, for a stage.
   view_begin begin_of(const training_plan& plan, std::size_t i) const;
 
   /// None: nothing was lost.

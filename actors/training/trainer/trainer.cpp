@@ -14,8 +14,8 @@
 #include "gpu/model/checkpoint.hpp"
 #include "gpu/model/checkpoint_fence.hpp"
 #include "messages/base/invariant.hpp"
-#include "messages/domain/healing.hpp"
 #include "messages/domain/work_kind.hpp"
+#include "planners/plans/heals.hpp"
 
 namespace troupe::actors {
 
@@ -78,7 +78,7 @@ void trainer_state::prepare() {
         plan_.bare_wan));
   if (first_ > 0 || o_.order.reached > 0) report_resume();
   lend_bubbles();
-  if (heals(o_.order.spec) && plan_.pipelines() > 1 &&
+  if (planners::heals(o_.order.spec, o_.order.how) && plan_.pipelines() > 1 &&
       !sums_on_devices(*o_.order.spec.train, plan_.stages.front().backend))
     healing_ = healing{plan_, [this](address a) { return datacenter_of_node(a); }};
   send_setups();
@@ -209,7 +209,7 @@ void trainer_state::on(const inbound<stage_report>& m) {
   TROUPE_INVARIANT(i < stages_.size(), "a report is of a stage of the training");
   if (!is_from_its_host(i, m.from)) return;
   watch_.on_report(at_s);
-  signs_[i].heard_s = at_s;
+  signs_[i].answered_s = at_s;
   if (r.request_sent_s > 0)
     signs_[i].longest_s = std::max(0.98 * signs_[i].longest_s,
                                    (at_s - r.request_sent_s) - (r.replied_s - r.received_s));

@@ -186,8 +186,8 @@ class trainer_state {
   bool ended_ = false, lease_ended_ = false;
 
   struct last_sign {
-    double heard_s = 0, longest_s = 0;  // when, and the longest of its recent round trips
-    stage_report report;                // of its newest iteration, without tasks
+    double answered_s = 0, longest_s = 0;  // when, and the longest of its recent round trips
+    stage_report report;                   // of its newest iteration, without tasks
   };
   std::vector<last_sign> signs_;       // by stage
   std::vector<stage_report> missing_;  // of lost stages, without what their peers know

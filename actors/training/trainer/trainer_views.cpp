@@ -46,7 +46,7 @@ void trainer_state::begin_view() {
   if (!note_missing_reports(lost)) return;
   for (const auto i : lost) {
     stages_.begin_again(i);
-    signs_[i].heard_s = now_s();
+    signs_[i].answered_s = now_s();
   }
   send_setups();
   ask_stages();
@@ -128,12 +128,12 @@ void trainer_state::suspect_silent() {
   const double now = now_s(), late_s = now - std::exchange(ticked_s_, now) - tick_length_s();
   // Where everything stalls, nobody's silence says anything.
   if (late_s > settings.heartbeat_s)
-    for (auto& s : signs_) s.heard_s += late_s;
+    for (auto& s : signs_) s.answered_s += late_s;
   const double lease_s = settings.lease_s + std::max(2 * settings.heartbeat_s, 1.0);
   const double start_s = stages_.all_ready() ? 0 : 4 * settings.restart_s;
   for (std::size_t i = 0; i < signs_.size() && !ended_; ++i) {
     const auto host = plan_.stages[i].neighbours[plan_.stages[i].name.stage];
-    const double silent_s = now - signs_[i].heard_s;
+    const double silent_s = now - signs_[i].answered_s;
     if (silent_s <= settings.heartbeat_s || std::ranges::count(healing_.lost(), i) > 0) continue;
     const bool near = datacenter_of_node(host) == datacenter_of_node(o_.messenger.self());
     const double limit_s =

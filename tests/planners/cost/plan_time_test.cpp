@@ -86,8 +86,8 @@ TEST_CASE("an iteration of two unequal stages takes the time computed by hand") 
   // It waits once: the third activation leaves after the first gradient's backward.
   const double wait = send + 3 * first + send - 3 * second;
   // The last iteration of a window ends when the second stage has been told to update.
-  const double told = 10e-6 / static_cast<double>(t->times.iterations);
-  CHECK(simulated->iteration_s == Approx(busy + wait + told));
+  const double word = 10e-6 / static_cast<double>(t->times.iterations);
+  CHECK(simulated->iteration_s == Approx(busy + wait + word));
 }
 
 TEST_CASE("an update that needs the global gradient norm waits for no way between stages") {

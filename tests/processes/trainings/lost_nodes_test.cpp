@@ -74,7 +74,9 @@ TEST_CASE("a training whose node is killed goes on without it, and loses no iter
   check_same_curve(undisturbed, run);
   REQUIRE(run.heals);
   CHECK(run.heals->count == 2);
-  CHECK(run.heals->lost == 2 + 4);  // the first two may have gone to the second node
+  // The second node may have had stages of the first.
+  CHECK(run.heals->lost >= 4);
+  CHECK(run.heals->lost <= 6);
   std::printf("lost-node: longest gap between two iterations %.2f s, healed in %.2f s\n",
               longest_gap_s(run), run.heals->seconds);
 }

@@ -3,7 +3,7 @@
 #include "messages/domain/job.hpp"
 #include "messages/domain/plan.hpp"
 
-namespace troupe {
+namespace troupe::planners {
 
 /// May a training go on without stages that are lost, where a peer has their state? Not yet one of
 /// a program, which has other state than weights, nor one whose stages lend their bubbles.
@@ -17,4 +17,4 @@ inline bool heals(const job_spec& job, const plan& how) {
   return heals(job) && how.data_parallel > 1;
 }
 
-}  // namespace troupe
+}  // namespace troupe::planners
