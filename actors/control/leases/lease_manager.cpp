@@ -16,8 +16,8 @@
 #include "messages/domain/work_kind.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/fits.hpp"
-#include "planners/plans/heals.hpp"
 #include "planners/plans/places.hpp"
+#include "planners/replicas/heals.hpp"
 
 namespace troupe::actors {
 

@@ -15,7 +15,7 @@
 #include "gpu/model/checkpoint_fence.hpp"
 #include "messages/base/invariant.hpp"
 #include "messages/domain/work_kind.hpp"
-#include "planners/plans/heals.hpp"
+#include "planners/replicas/heals.hpp"
 
 namespace troupe::actors {
 
