@@ -20,13 +20,14 @@ sys.path[:0] = [os.path.join(root, "tests", "python"), os.path.join(root, "pytho
 
 import torch  # noqa: E402
 
+from faults import in_process as faults  # noqa: E402
 from models.folders import configs, engine_logits, write_folder  # noqa: E402
 from models.random_rows import random_rows, write_rows  # noqa: E402
 from stages import SEED, Pipeline, unequal  # noqa: E402
 from troupe import order  # noqa: E402
-from troupe.layers import checkpoint, loss as losses  # noqa: E402
+from troupe.layers import checkpoint  # noqa: E402
 from troupe.layers.model_file import Program  # noqa: E402
-from troupe.models import adapter as adapters, blocks, rows as row_files  # noqa: E402
+from troupe.models import blocks, rows as row_files  # noqa: E402
 
 script = os.path.join(root, "python", "troupe", "programs", "fine_tune.py")
 oracle = os.path.join(root, "tests", "python", "oracle", "plain_training.py")
@@ -429,71 +430,8 @@ def rounded_once(x):
     return candidates.gather(0, score.argmin(0, keepdim=True))[0]
 
 
-# -- faults
-
-def plant_mean_of_means():
-    """Micro-batches count equally, whatever is in them."""
-    def total(self, key, indices):
-        return float(self._weight_here)
-
-    parsed = losses.Loss.root
-
-    def root(self, output, target, global_batch, scale):
-        self._weight_here = int((target != -100).sum()) * self._microbatches
-        return parsed(self, output, target, global_batch, scale)
-
-    losses.Loss._total_weight, losses.Loss.root = total, root
-
-
-def plant_prompt_tokens():
-    """All tokens are targets."""
-    def get(self, index):
-        self._trained[:] = 1
-        return found(self, index)
-
-    found = row_files.Rows.__getitem__
-    row_files.Rows.__getitem__ = get
-
-
-def plant_attention_across():
-    """Examples of a row see each other."""
-    from troupe.models import attention
-
-    blocks.attend = lambda q, k, v, positions, window=0: attention._attend(q, k, v, window)
-
-
-def plant_rate_off_by_one():
-    """A training that is resumed begins with the rate of the update before."""
-    from troupe.layers import stage, updates
-
-    load = stage.Stage.load
-
-    def loaded(self, *arguments):
-        self._program.late = True
-        return load(self, *arguments)
-
-    step = updates.Updates.step
-
-    def stepped(self, iteration):
-        return step(self, iteration - 1 if getattr(self._program, "late", False) else iteration)
-
-    stage.Stage.load, updates.Updates.step = loaded, stepped
-
-
-def plant_scale_missing():
-    """The adapter's product counts once, whatever alpha is."""
-    of = adapters.Adapters.of
-
-    def unscaled(self, name, wide, out):
-        found = of(self, name, wide, out)
-        return found and (found[0], found[1], 1.0)
-
-    adapters.Adapters.of = unscaled
-
-
 parts = {"weights": weights, "packing": packing, "equal": equal, "adapter_gradients": adapter_gradients, "rates": rates,
          "adapters": adapters_, "merged": merged, "learning": learning, "cost": cost}
-faults = {name[len("plant_"):]: f for name, f in list(globals().items()) if name.startswith("plant_")}
 
 
 def main(arguments=None):
