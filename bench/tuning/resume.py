@@ -84,6 +84,8 @@ def resume(bench, parts, points, fault=""):
         bench.at_least(f"{kind}_kills", sum(killer.by_kind.values()), points)
         bench.at_least(f"{kind}_numbers_of_stages", len(killer.used), min(3, (points + 1) // 2 + 1))
         compare(bench, parts, kind, calm, killed, base, held)
+        if kind == "adapter":
+            ends_at_target(bench, job, calm.curve(), fault)
 
 
 def compare(bench, parts, kind, calm, killed, base, held):
@@ -105,6 +107,27 @@ def compare(bench, parts, kind, calm, killed, base, held):
     bench.at_most(f"{kind}_newest_is_not_the_end", killed.job["iterations"] - killed.complete()[-1], 0)
     words = (base, held, "--adapter", folders[1]) if kind == "adapter" else (folders[1], held)
     bench.at_most(f"{kind}_held_rows_once", abs(parts.engine_loss(*words) / killed.best()["loss"] - 1), 1e-4)
+
+
+def ends_at_target(bench, job, curve, fault):
+    """One with a target ends at the first evaluation that reaches it, killed there and at its save, in 3, 1 and 2 stages."""
+    evaluated = {n: float(row["held_out_loss"]) for n, row in curve.items() if row["held_out_loss"]}
+    target = sorted(evaluated.items())[2][1]
+    expected = min(n for n, loss in evaluated.items() if loss <= target)
+    training = Training(bench.path("target"), {**job, "train": {**job["train"], "target_loss": target}}, fault)
+    for stages, place in ((3, f"evaluation-{expected}-1.0"), (1, f"save-{expected}-{blocks + 1}.1")):
+        training.start(stages)
+        training.set(place)
+        training.reached(place)
+        training.kill(training.process.pid)
+        training.open(place)
+    for stages in (2, 1):  # the second time nothing is left to do
+        training.start(stages)
+        training.wait()
+        bench.at_most(f"target_in_{stages}_ends_apart", abs(max(training.curve()) - expected), 0)
+        bench.at_most(f"target_in_{stages}_saved_apart", abs(training.complete()[-1] - expected), 0)
+    wrong = sum(training.curve()[n][name] != curve[n][name] for n in training.curve() for name in exact if name != "learning_rate")
+    bench.at_most("target_unequal", wrong, 0)
 
 
 def different_files(one, other):

@@ -170,6 +170,7 @@ const key_table<training>& train_keys() {
       {"replan_every", &t::replan_every, range{0, max_count}},
       {"replan_drift", &t::replan_drift, above_0(100)},
       {"profile"},
+      {"target_loss", &t::target_loss, above_0(1e9)},
   };
   return rows;
 }
