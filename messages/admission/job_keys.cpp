@@ -261,6 +261,7 @@ const key_table<serving>& serve_keys() {
       {"fallback"},
       {"ttft_s", &t::ttft_s, above_0(max_ttft_s)},
       {"threads", &t::threads, up_to(max_decoder_threads)},
+      {"adapters"},
   };
   return rows;
 }
