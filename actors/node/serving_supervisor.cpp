@@ -22,8 +22,9 @@ void serving_supervisor::begin(const work_order& w) {
                     .slowdown = node_.options.slowdown,
                     .start_s = w.start_s};
   if (computes)
-    o.executor = std::make_shared<batch_thread>(
-        [what = o.what, backend = node_.options.backend] { return load_model(what, backend); });
+    o.executor = std::make_shared<batch_thread>([what = o.what, backend = node_.options.backend] {
+      return load_with_adapters(what, backend);
+    });
   decoders_[w.lease] = node_.spawn<decoder_behavior>(computes, std::move(o));
 }
 

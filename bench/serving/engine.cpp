@@ -68,9 +68,10 @@ std::vector<std::uint32_t> prompt_of(std::size_t tokens, std::uint32_t vocabular
 engine::engine(const gpu::inference_spec& s)
     : device_{value_of(gpu::make_cpu_inference_device(s))} {}
 
-payload engine::hidden_of(gpu::sequence_id s, const std::vector<std::uint32_t>& tokens) {
+payload engine::hidden_of(gpu::sequence_id s, const std::vector<std::uint32_t>& tokens,
+                          const gpu::adapter_ref& adapter) {
   check(device_->reserve(s, static_cast<std::uint32_t>(tokens.size())));
-  return gpu::finish(*value_of(device_->prefill(s, 0, payload_of(tokens))));
+  return gpu::finish(*value_of(device_->prefill(s, 0, payload_of(tokens), adapter)));
 }
 
 std::uint32_t engine::most_probable(const payload& hidden) {
@@ -113,22 +114,42 @@ decoded_tokens engine::decode(std::size_t count) {
   return result;
 }
 
-double engine::decode_together(std::size_t sequences, std::size_t prompt, std::size_t count) {
+std::vector<gpu::decode_row> engine::begin_together(std::size_t sequences, std::size_t prompt,
+                                                    std::size_t count,
+                                                    const std::vector<gpu::adapter_ref>& adapters) {
   std::vector<gpu::decode_row> rows;
   for (std::size_t s = 0; s < sequences; ++s) {
     const gpu::sequence_id id = 100 + s;
-    hidden_of(id, prompt_of(prompt, device_->spec().model.vocabulary, s));
+    const auto adapter = adapters.empty() ? gpu::adapter_ref{} : adapters[s % adapters.size()];
+    hidden_of(id, prompt_of(prompt, device_->spec().model.vocabulary, s), adapter);
     check(device_->reserve(id, static_cast<std::uint32_t>(prompt + count)));
-    rows.push_back({id, static_cast<std::uint32_t>(prompt), static_cast<std::uint32_t>(s)});
+    rows.push_back(
+        {id, static_cast<std::uint32_t>(prompt), static_cast<std::uint32_t>(s), adapter});
   }
-  const double begin_s = now_s();
+  return rows;
+}
+
+void engine::step_together(std::vector<gpu::decode_row>& rows, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
     const auto chosen = step(rows);
-    for (std::size_t s = 0; s < sequences; ++s) ++rows[s].position, rows[s].token = chosen[s];
+    for (std::size_t s = 0; s < rows.size(); ++s) ++rows[s].position, rows[s].token = chosen[s];
   }
-  const double took_s = now_s() - begin_s;
   for (const auto& r : rows) device_->release(r.sequence);
-  return took_s;
+}
+
+double engine::decode_together(std::size_t sequences, std::size_t prompt, std::size_t count) {
+  auto rows = begin_together(sequences, prompt, count, {});
+  const double begin_s = now_s();
+  step_together(rows, count);
+  return now_s() - begin_s;
+}
+
+double engine::cpu_s_together(std::size_t sequences, std::size_t prompt, std::size_t count,
+                              const std::vector<gpu::adapter_ref>& adapters) {
+  auto rows = begin_together(sequences, prompt, count, adapters);
+  const double begin_s = clock_s(CLOCK_THREAD_CPUTIME_ID);
+  step_together(rows, count);
+  return clock_s(CLOCK_THREAD_CPUTIME_ID) - begin_s;
 }
 
 std::vector<double> engine::step_times_s(const std::vector<std::uint32_t>& tokens,

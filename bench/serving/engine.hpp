@@ -32,12 +32,20 @@ class engine {
   /// Seconds for `count` tokens of each of so many sequences, which are decoded together, behind
   /// prompts of `prompt` tokens.
   double decode_together(std::size_t sequences, std::size_t prompt, std::size_t count);
+  /// The same in processor time, sequence s with adapter s of these, counted round.
+  double cpu_s_together(std::size_t sequences, std::size_t prompt, std::size_t count,
+                        const std::vector<gpu::adapter_ref>& adapters);
   /// Processor time of each of a prompt's steps, with a millisecond's pause after each unless
   /// `none`.
   std::vector<double> step_times_s(const std::vector<std::uint32_t>& tokens, pause after_step);
 
  private:
-  payload hidden_of(gpu::sequence_id s, const std::vector<std::uint32_t>& tokens);
+  payload hidden_of(gpu::sequence_id s, const std::vector<std::uint32_t>& tokens,
+                    const gpu::adapter_ref& adapter = {});
+  std::vector<gpu::decode_row> begin_together(std::size_t sequences, std::size_t prompt,
+                                              std::size_t count,
+                                              const std::vector<gpu::adapter_ref>& adapters);
+  void step_together(std::vector<gpu::decode_row>& rows, std::size_t count);
   std::uint32_t most_probable(const payload& hidden);
   std::vector<std::uint32_t> step(const std::vector<gpu::decode_row>& rows);
 

@@ -13,6 +13,7 @@
 #include "gpu/inference/weights.hpp"
 #include "harness/clock.hpp"
 #include "harness/runs.hpp"
+#include "serving/adapters.hpp"
 #include "serving/encoding.hpp"
 #include "serving/engine.hpp"
 #include "serving/gguf.hpp"
@@ -215,7 +216,8 @@ int main(int argc, char** argv) {
     fmt::print("|---|---:|---:|---:|---:|---|\n");
     encoding_times(in, rounds);
   }
-  if (!wanted("http")) return 0;
+  const bool good = !wanted("adapters") || adapters_beside_merged(rounds);
+  if (!wanted("http")) return good ? 0 : 1;
   const auto folder = std::filesystem::path{TROUPE_BENCH_CONFIGS} / "models" / "scribe";
   const auto model = gpu::read_inference_model(folder);
   if (!model) return 2;
@@ -229,4 +231,5 @@ int main(int argc, char** argv) {
       "|\n|---|---:|---:|---:|---|---|---:|---:|---:|---|\n");
   around("`troupe serve`", http_service::alone(in), own, text);
   around("front, gateway and decoder", http_service::cluster(in), own, text);
+  return good ? 0 : 1;
 }

@@ -1,8 +1,9 @@
 """Fine-tuning of model folders, measured against plain PyTorch: bench_tuning.py PART [--json] [--plant FAULT]
 
-Parts (docs/fine_tuning.md): weights, packing, equal, adapter_gradients, rates, adapters, merged, learning, cost. Most folders are
-small, with random weights. Prints figures and their limits; exit status 1: a limit is missed. --plant puts a fault into the
-package, for tests that see it found. PYTHONPATH is the folder `python`; adapters, merged and learning need TROUPE_PROGRAM, too.
+Parts (docs/fine_tuning.md): weights, packing, equal, adapter_gradients, rates, adapters, merged, learning, cost, resume, memory_one.
+Most folders are small, with random weights. Prints figures and their limits; exit status 1: a limit is missed. --plant puts a
+fault into the package, for tests that see it found. PYTHONPATH is the folder `python`; adapters and all parts behind it need
+TROUPE_PROGRAM, too.
 """
 
 import argparse
@@ -20,13 +21,16 @@ sys.path[:0] = [os.path.join(root, "tests", "python"), os.path.join(root, "pytho
 
 import torch  # noqa: E402
 
+import measured  # noqa: E402
+import resume as resumed  # noqa: E402
+from faults import in_process as faults  # noqa: E402
 from models.folders import configs, engine_logits, write_folder  # noqa: E402
 from models.random_rows import random_rows, write_rows  # noqa: E402
 from stages import SEED, Pipeline, unequal  # noqa: E402
 from troupe import order  # noqa: E402
-from troupe.layers import checkpoint, loss as losses  # noqa: E402
+from troupe.layers import checkpoint  # noqa: E402
 from troupe.layers.model_file import Program  # noqa: E402
-from troupe.models import adapter as adapters, blocks, rows as row_files  # noqa: E402
+from troupe.models import blocks, rows as row_files  # noqa: E402
 
 script = os.path.join(root, "python", "troupe", "programs", "fine_tune.py")
 oracle = os.path.join(root, "tests", "python", "oracle", "plain_training.py")
@@ -37,8 +41,8 @@ vocabulary, rate = 96, 3e-3
 class Bench:
     """Figures with limits, in a folder of their own."""
 
-    def __init__(self, folder):
-        self.folder, self.figures, self.missed = folder, {}, []
+    def __init__(self, folder, points, fault):
+        self.folder, self.points, self.fault, self.figures, self.missed = folder, points, fault, {}, []
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -290,6 +294,17 @@ def cost(bench):
     bench.at_least("full_s", medians["full"], 0.1)
     bench.at_most("adapter_over_full", medians["adapter"] / medians["full"], 0.85)
     bench.at_most("frozen_half_over_full", medians["frozen_half"] / medians["full"], 0.85)
+    measured.worker_over_plain(bench, sys.modules[__name__])
+
+
+def memory_one(bench):
+    """E11: the memory of a worker that trains an adapter, and all weights; the prediction of both."""
+    measured.memory_one(bench, sys.modules[__name__])
+
+
+def resume(bench):
+    """E8: SIGKILL during each kind of work, resumed in 1, 2 and 3 stages: all is as without."""
+    resumed.resume(bench, sys.modules[__name__], bench.points, bench.fault)
 
 
 # -- helpers of the parts
@@ -429,84 +444,23 @@ def rounded_once(x):
     return candidates.gather(0, score.argmin(0, keepdim=True))[0]
 
 
-# -- faults
-
-def plant_mean_of_means():
-    """Micro-batches count equally, whatever is in them."""
-    def total(self, key, indices):
-        return float(self._weight_here)
-
-    parsed = losses.Loss.root
-
-    def root(self, output, target, global_batch, scale):
-        self._weight_here = int((target != -100).sum()) * self._microbatches
-        return parsed(self, output, target, global_batch, scale)
-
-    losses.Loss._total_weight, losses.Loss.root = total, root
-
-
-def plant_prompt_tokens():
-    """All tokens are targets."""
-    def get(self, index):
-        self._trained[:] = 1
-        return found(self, index)
-
-    found = row_files.Rows.__getitem__
-    row_files.Rows.__getitem__ = get
-
-
-def plant_attention_across():
-    """Examples of a row see each other."""
-    from troupe.models import attention
-
-    blocks.attend = lambda q, k, v, positions, window=0: attention._attend(q, k, v, window)
-
-
-def plant_rate_off_by_one():
-    """A training that is resumed begins with the rate of the update before."""
-    from troupe.layers import stage, updates
-
-    load = stage.Stage.load
-
-    def loaded(self, *arguments):
-        self._program.late = True
-        return load(self, *arguments)
-
-    step = updates.Updates.step
-
-    def stepped(self, iteration):
-        return step(self, iteration - 1 if getattr(self._program, "late", False) else iteration)
-
-    stage.Stage.load, updates.Updates.step = loaded, stepped
-
-
-def plant_scale_missing():
-    """The adapter's product counts once, whatever alpha is."""
-    of = adapters.Adapters.of
-
-    def unscaled(self, name, wide, out):
-        found = of(self, name, wide, out)
-        return found and (found[0], found[1], 1.0)
-
-    adapters.Adapters.of = unscaled
-
-
 parts = {"weights": weights, "packing": packing, "equal": equal, "adapter_gradients": adapter_gradients, "rates": rates,
-         "adapters": adapters_, "merged": merged, "learning": learning, "cost": cost}
-faults = {name[len("plant_"):]: f for name, f in list(globals().items()) if name.startswith("plant_")}
+         "adapters": adapters_, "merged": merged, "learning": learning, "cost": cost, "resume": resume, "memory_one": memory_one}
+faults_of_workers = ("moments_lost", "held_rows_twice", "gradients_of_base")  # gates/sitecustomize.py
 
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="bench_tuning.py", description=__doc__.split("\n")[0])
     parser.add_argument("part", choices=parts)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--plant", choices=faults)
+    parser.add_argument("--plant", choices=[*faults, *faults_of_workers])
+    parser.add_argument("--points", type=int, default=10, help="kills of each training of resume")
     o = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    if o.plant:
+    if o.plant in faults:
         faults[o.plant]()
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(folder)
+        bench = Bench(folder, o.points, o.plant if o.plant in faults_of_workers else "")
         parts[o.part](bench)
     if o.json:
         print(json.dumps({"part": o.part, "figures": bench.figures, "missed": bench.missed}))

@@ -26,7 +26,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-model_operator operator_of(const json& layer, std::size_t index) {
+/// `shared`: parameters of it that another layer has, too.
+model_operator operator_of(const json& layer, std::size_t index, double shared) {
   model_operator op;
   op.name = fmt::format("{}-{}", index, layer.at("name").get<std::string>());
   for (auto& c : op.name)
@@ -34,10 +35,13 @@ model_operator operator_of(const json& layer, std::size_t index) {
   constexpr std::size_t max_name = 64;
   op.name.resize(std::min(op.name.size(), max_name));
   op.flops = layer.at("forward_flops").get<double>();
-  op.parameters = layer.at("parameters").get<double>();
+  // A weight that is not trained has 4 bytes, and no gradient. Those that two layers share are
+  // counted with gradients.
+  const auto all = layer.at("parameters").get<double>();
+  op.parameters = std::max(layer.at("trainable").get<double>(), shared);
   op.output_bytes = layer.at("output_bytes").get<double>();
   op.kept_bytes = layer.at("kept_bytes").get<double>();
-  op.state_bytes = layer.at("state_bytes").get<double>();
+  op.state_bytes = layer.at("state_bytes").get<double>() + 4 * (all - op.parameters);
   return op;
 }
 
@@ -49,8 +53,11 @@ troupe::model model_of(const json& found, const layer_file& p) {
   if (const auto tied = found.at("tied_parameters").get<double>(); tied > 0)
     m.tied_parameters = tied;
   if (!found.at("clip_norm").is_null() || found.at("precision") == "fp16") m.needs_norm = true;
-  for (const auto& layer : found.at("layers"))
-    m.operators.push_back(operator_of(layer, m.operators.size()));
+  for (const auto& layer : found.at("layers")) {
+    const auto index = m.operators.size();
+    const bool ties = index == 0 || index + 1 == found.at("layers").size();
+    m.operators.push_back(operator_of(layer, index, ties ? m.tied_parameters.value_or(0) : 0));
+  }
   if (!m.operators.empty())  // the loss is in the last layer's stage
     m.operators.back().kept_bytes += found.at("loss_kept_bytes").get<double>();
   for (const auto& range : found.at("glued"))

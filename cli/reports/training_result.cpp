@@ -7,6 +7,7 @@
 
 #include "cli/output/human.hpp"
 #include "cli/reports/training_figures.hpp"
+#include "gpu/examples/tuning_rows.hpp"
 #include "messages/base/folds.hpp"
 #include "messages/base/statistics.hpp"
 #include "messages/domain/device_kind.hpp"
@@ -51,6 +52,32 @@ void add_program(json& d, const training_result& t) {
   d["skipped_updates"] = p.skipped_updates;
   d["peak_bytes"] = p.peak_bytes;
   d["predicted_bytes"] = t.predicted_bytes > 0 ? json(std::llround(t.predicted_bytes)) : json();
+  if (t.job.train && t.job.train->program) add_tuning(d, t);
+}
+
+/// A model folder's training: its base, its adapter, and the losses of held-out samples.
+void add_tuning(json& d, const training_result& t) {
+  const auto read = gpu::tuning_of(*t.job.train->program);
+  if (!read || !*read) return;
+  const auto& u = **read;
+  d["base"] = {{"folder", u.base}, {"hash", fmt::format("{:016x}", u.hash)}};
+  d["adapter"] = json();
+  if (u.adapter_rank > 0)
+    d["adapter"] = {{"rank", u.adapter_rank},
+                    {"alpha", u.adapter_alpha},
+                    {"targets", u.adapter_targets},
+                    {"rslora", u.adapter_rslora}};
+  json all = json::array(), best;
+  for (const auto& i : t.report.iterations) {
+    if (!i.program) continue;
+    for (const auto& v : i.program->values) {
+      if (v.name != "held_out_loss" || !(v.weight > 0)) continue;
+      all.push_back({{"iteration", i.iteration}, {"loss", v.sum / v.weight}});
+      if (best.is_null() || all.back().at("loss") < best.at("loss")) best = all.back();
+    }
+  }
+  d["evaluations"] = std::move(all);
+  d["best"] = std::move(best);
 }
 
 /// Samples of all pipelines a second; 0: no iteration has been seen.

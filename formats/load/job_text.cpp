@@ -72,6 +72,9 @@ json serve_map(const serving& s) {
   map["max_sequences"] = s.max_sequences;  // its default depends on max_running
   map["prefill"] = s.bubbles ? "bubbles" : "decoder";
   map["fallback"] = s.fallback ? "decoder" : "none";
+  if (s.adapters)
+    for (const auto& a : *s.adapters)
+      map["adapters"].push_back({{"name", a.name}, {"folder", a.folder}});
   return map;
 }
 

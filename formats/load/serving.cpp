@@ -100,6 +100,40 @@ void check(map_reader& map, const std::optional<admission::objection>& bad) {
   if (bad && map.found().good()) map.fail(bad->key, bad->problem);
 }
 
+/// Adapters of PEFT's format, each a map of `name` and `folder` or a text NAME=FOLDER.
+std::vector<served_adapter> read_adapters(map_reader& serve, const fs::path& directory) {
+  std::vector<served_adapter> all;
+  const auto* list = serve.list("adapters");
+  for (std::size_t i = 0; list && i < list->items.size() && serve.found().good(); ++i) {
+    const auto& item = list->items[i];
+    served_adapter a;
+    if (item.what == value::kind::scalar) {
+      const auto equals = item.text.find('=');
+      if (equals == std::string::npos) {
+        serve.fail("adapters", "found '{}', expected NAME=FOLDER, or a map of name and folder",
+                   shown(item.text));
+        return {};
+      }
+      a.name = item.text.substr(0, equals);
+      a.folder = item.text.substr(equals + 1);
+    } else {
+      map_reader map{serve.found(), item, inside(inside(serve.place(), "adapters"), i)};
+      map.read("name", a.name, need::required);
+      map.read("folder", a.folder, need::required);
+      map.finish();
+      if (!serve.found().good()) return {};
+    }
+    a.folder = found_path(a.folder, directory);
+    const auto hash = hash_of_adapter_files(a.folder);
+    if (hash)
+      a.hash = *hash;
+    else
+      serve.fail("adapters", "the adapter '{}': {}", shown(a.name), hash.error().text);
+    all.push_back(std::move(a));
+  }
+  return all;
+}
+
 // `most_running` alone raises the limit of all sequences: a user who wants 512 running does not
 // want 256 in total.
 serving read_decoder(map_reader& map, const value& v, const fs::path& directory) {
@@ -116,6 +150,8 @@ serving read_decoder(map_reader& map, const value& v, const fs::path& directory)
   serve.read_choice("fallback", fallback, fallbacks);
   s.bubbles = prefill == "bubbles";
   s.fallback = fallback == "decoder";
+  if (auto adapters = read_adapters(serve, directory); !adapters.empty())
+    s.adapters = std::move(adapters);
   serve.finish();
   if (map.found().good()) check(serve, objection_to(s));
   return s;

@@ -126,6 +126,15 @@ void check_tuning_keys(map_reader& train, const tuning& u) {
     train.fail("held_out", "found with eval_data, which is held out; expected one of them");
   if (train.find("evaluate_every") && !u.has_held_out())
     train.fail("evaluate_every", "found without held_out or eval_data, expected one of them");
+  if (train.find("target_loss") && !u.has_held_out())
+    train.fail(
+        "target_loss",
+        "found without held_out or eval_data, expected one of them: it is a loss of held-out "
+        "samples");
+  else if (train.find("target_loss") && u.evaluate_every == 0)
+    train.fail("target_loss",
+               "found with evaluate_every 0, expected 1 or more: no loss is known before the last "
+               "update");
   if (u.adapter_rank > 0 && u.frozen_layers > 0)
     train.fail("frozen_layers",
                "found with adapter, which freezes all layers; expected one of them");
@@ -269,6 +278,10 @@ training read_train(map_reader& map, const value& v, const fs::path& directory) 
   std::optional<device_profile> profile;
   read_named_profile(train, directory, profile);
   if (profile) t.profile.push_back(std::move(*profile));
+  if (t.target_loss && !tunes)
+    train.fail("target_loss",
+               "found without base, expected it: no other training has held-out samples "
+               "of its data");
   train.finish();
   for (const auto& [key, path] :
        {std::pair{"data", &t.data}, {"vocabulary", &t.vocabulary}, {"checkpoint", &t.checkpoint}})
@@ -324,6 +337,10 @@ pipeline_wish read_pipeline(map_reader& pipeline, const job_spec& job, const fs:
   if (const auto* lent = pipeline.find("bubbles")) {
     const bool files = job.train && !is_simulated(job.train->device);
     w.bubbles = read_bubbles(pipeline.found(), *lent, files, directory);
+    if (job.train && job.train->target_loss)
+      pipeline.fail("bubbles",
+                    "found with train.target_loss, expected one of them: what is lent follows a "
+                    "schedule that an early end would break");
   }
   if (pipeline.find("groups")) w.groups = read_chosen_groups(pipeline, nullptr);
   return w;

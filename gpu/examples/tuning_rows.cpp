@@ -202,4 +202,15 @@ std::string today() {
   return {text, std::strftime(text, sizeof text, "%Y-%m-%d", &day)};
 }
 
+std::map<std::string, double> update_options(const std::string& arguments) {
+  std::map<std::string, double> all;
+  const auto found = nlohmann::json::parse(arguments, nullptr, false);
+  if (!found.is_object()) return all;
+  for (const auto* name :
+       {"learning_rate", "weight_decay", "warmup", "final_rate", "clip", "beta_1", "beta_2"})
+    if (const auto it = found.find(name); it != found.end() && it->is_number())
+      all.emplace(name, it->get<double>());
+  return all;
+}
+
 }  // namespace troupe::gpu

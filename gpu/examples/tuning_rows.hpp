@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 
@@ -46,5 +47,9 @@ std::string program_arguments(const tuning& u, const row_files& files, std::uint
 
 /// The present day, as templates' date.
 std::string today();
+
+/// The numbers by which updates are made, by their names: of a job's arguments, or of those that a
+/// checkpoint has. Empty for other texts.
+std::map<std::string, double> update_options(const std::string& arguments);
 
 }  // namespace troupe::gpu

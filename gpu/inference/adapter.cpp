@@ -11,6 +11,7 @@
 #include <set>
 #include <string_view>
 
+#include "gpu/files/sha256.hpp"
 #include "gpu/inference/weights.hpp"
 #include "gpu/model/safetensors.hpp"
 #include "messages/base/refuse.hpp"
@@ -349,6 +350,22 @@ expected<adapter> read_adapter(const fs::path& folder, const inference_model& m,
   if (made.tensors == 0)
     return refuse_file(file->file(), "has no tensors, expected lora_A and lora_B of each module");
   return made;
+}
+
+expected<std::string> sha256_of_adapter(const std::filesystem::path& folder) {
+  return sha256_of_files({folder / "adapter_config.json", folder / "adapter_model.safetensors"});
+}
+
+expected<adapter_ref> open_adapter(const std::filesystem::path& folder, const inference_model& m,
+                                   const std::filesystem::path& base) {
+  // The hash first: files that change in between have another one when they are read again. If
+  // there are none to hash, reading says what is missing.
+  auto hash = sha256_of_adapter(folder);
+  auto read = read_adapter(folder, m, [&] { return sha256_of_weights(base); });
+  if (!read) return refuse(read.error());
+  if (!hash) return refuse(hash.error());
+  read->sha256 = std::move(*hash);
+  return std::make_shared<const adapter>(std::move(*read));
 }
 
 }  // namespace troupe::gpu

@@ -58,4 +58,12 @@ inline constexpr std::uint32_t max_adapter_rank = 4096;
 expected<adapter> read_adapter(const std::filesystem::path& folder, const inference_model& m,
                                const std::function<expected<std::string>()>& base_sha256);
 
+/// SHA-256, in hexadecimal digits, of adapter_config.json and then adapter_model.safetensors.
+expected<std::string> sha256_of_adapter(const std::filesystem::path& folder);
+
+/// The adapter of a folder for a model whose folder is `base`, with the hash of its files. Fails as
+/// read_adapter().
+expected<adapter_ref> open_adapter(const std::filesystem::path& folder, const inference_model& m,
+                                   const std::filesystem::path& base);
+
 }  // namespace troupe::gpu

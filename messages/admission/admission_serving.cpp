@@ -1,4 +1,6 @@
 #include <cmath>
+#include <set>
+#include <string>
 
 #include "messages/admission/admission.hpp"
 #include "messages/admission/admission_problems.hpp"
@@ -34,6 +36,30 @@ problem check_cache(const serving& s) {
                      s.kv_gb, std::ceil(needed_gb * 1e4) / 1e4, positions);
 }
 
+/// Each has a name of its own, which is not the model's: requests choose by it.
+problem check_adapters(const serving& s) {
+  if (!s.adapters) return {};
+  constexpr std::size_t max_adapters = 1000;
+  if (s.adapters->size() > max_adapters)
+    return fmt::format("found {}, expected at most {}", s.adapters->size(), max_adapters);
+  std::set<std::string> names{s.model.name};
+  for (const auto& a : *s.adapters) {
+    if (!is_name(a.name))
+      return fmt::format(
+          "found the name '{}', expected at most 64 letters, digits, '.', '_' and '-'",
+          shown(a.name));
+    if (!names.insert(a.name).second)
+      return fmt::format(
+          "found the name '{}' twice, expected one that neither the model nor another "
+          "adapter has",
+          a.name);
+    if (a.folder.empty() || a.folder.front() != '/' || a.folder.size() > 4095)
+      return fmt::format("found the folder '{}', expected an absolute path, the same on every node",
+                         shown(a.folder));
+  }
+  return {};
+}
+
 }  // namespace
 
 // The order is that of dependence: the context's limit is the model's, the cache's that of the
@@ -47,6 +73,7 @@ std::optional<objection> objection_to(const serving& s) {
                       out_of_range(s.context, {0, static_cast<double>(s.model.shape.sequence)}));
       },
       [&] { return at_key("kv_gb", check_cache(s)); },
+      [&] { return at_key("adapters", check_adapters(s)); },
       [&] {
         return at_key(
             "max_sequences",

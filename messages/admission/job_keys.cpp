@@ -171,6 +171,7 @@ const key_table<training>& train_keys() {
       {"replan_drift", &t::replan_drift, above_0(100)},
       {"on_loss", &t::on_loss, word_list{"heal", "restart"}},
       {"profile"},
+      {"target_loss", &t::target_loss, above_0(1e9)},
   };
   return rows;
 }
@@ -261,6 +262,7 @@ const key_table<serving>& serve_keys() {
       {"fallback"},
       {"ttft_s", &t::ttft_s, above_0(max_ttft_s)},
       {"threads", &t::threads, up_to(max_decoder_threads)},
+      {"adapters"},
   };
   return rows;
 }

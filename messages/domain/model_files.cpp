@@ -122,4 +122,23 @@ expected<void> check_model_files(const served_model_files& m) {
                 m.folder);
 }
 
+expected<std::uint64_t> hash_of_adapter_files(const std::string& folder) {
+  fnv_hash hash;
+  if (auto ok = add_config(hash, folder + "/adapter_config.json"); !ok) return refuse(ok.error());
+  if (auto ok = add_weights(hash, folder, "adapter_model.safetensors"); !ok)
+    return refuse(ok.error());
+  return hash.value();
+}
+
+expected<void> check_adapter_files(const served_adapter& a) {
+  if (a.hash == 0) return {};
+  const auto now = hash_of_adapter_files(a.folder);
+  if (!now) return refuse(now.error());
+  if (*now == a.hash) return {};
+  return refuse(reason::kind::invalid,
+                "{}: found other files of adapter '{}' than when the job was submitted, expected "
+                "the same; cancel the job and submit it again to serve them",
+                a.folder, a.name);
+}
+
 }  // namespace troupe

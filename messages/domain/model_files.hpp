@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "messages/base/reason.hpp"
 #include "messages/domain/serving.hpp"
@@ -14,5 +15,11 @@ expected<std::uint64_t> hash_of_model_files(const served_model_files& m);
 
 /// Are its files those that the job was read with? An unknown hash is not compared.
 expected<void> check_model_files(const served_model_files& m);
+
+/// A hash of an adapter's files, adapter_config.json and adapter_model.safetensors, likewise.
+expected<std::uint64_t> hash_of_adapter_files(const std::string& folder);
+
+/// Are its files those that the job was read with? An unknown hash is not compared.
+expected<void> check_adapter_files(const served_adapter& a);
 
 }  // namespace troupe

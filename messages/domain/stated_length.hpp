@@ -23,6 +23,11 @@ inline std::uint64_t iterations_or(const job_spec& s, std::uint64_t otherwise) {
   return stated_iterations(s).value_or(otherwise);
 }
 
+/// Those of a finished job that has done `done`: a training with a target may end before the last.
+inline std::uint64_t iterations_at_end(const job_spec& s, std::uint64_t done) {
+  return s.train && s.train->target_loss ? done : iterations_or(s, done);
+}
+
 /// As stated_iterations(), for samples of an iteration.
 inline std::optional<std::uint32_t> stated_batch(const job_spec& s) {
   if (!facts_of(s).has_end) return {};

@@ -80,6 +80,15 @@ class SafeTensors:
         count = (end - begin) // _sizes[kind]
         return torch.frombuffer(self._map, dtype=_types[kind], count=count, offset=self._data + begin).view(shape)
 
+    def drop(self, name):
+        """Gives a tensor's pages back, which were copied and are not needed again. Views of them read the file again, without
+        what was written to them. The pages at both ends stay: others have a part of them."""
+        _, _, begin, end = self._tensors[name]
+        first = -(-(self._data + begin) // mmap.PAGESIZE) * mmap.PAGESIZE
+        last = (self._data + end) // mmap.PAGESIZE * mmap.PAGESIZE
+        if first < last and hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
+
     def _checked(self, name, entry):
         kind, shape, offsets = (entry.get(k) for k in ("dtype", "shape", "data_offsets")) if isinstance(entry, dict) else (0,) * 3
         if not isinstance(kind, str) or kind not in _types:

@@ -224,3 +224,34 @@ TEST_CASE("the shipped serving cluster has a front, and the shipped decoder fits
   CHECK(job.serve->model.name == "scribe");
   CHECK(fs::exists(fs::path{job.serve->model.folder} / "model.safetensors"));
 }
+
+TEST_CASE(
+    "a decoder's adapters are read with a hash of their files, and written as they are read") {
+  temporary("serving/sql/adapter_config.json", "{}");
+  temporary("serving/sql/adapter_model.safetensors", "sql");
+  temporary("serving/letters/adapter_config.json", "{}");
+  temporary("serving/letters/adapter_model.safetensors", "letters");
+  const auto job = decoder_of(", adapters: [{name: sql, folder: sql}, letters=letters]");
+  REQUIRE(job);
+  REQUIRE(job->serve->adapters);
+  const auto& all = *job->serve->adapters;
+  REQUIRE(all.size() == 2);
+  CHECK(all[0].name == "sql");
+  CHECK(all[1].name == "letters");
+  CHECK(all[0].folder.ends_with("/serving/sql"));
+  CHECK(all[0].hash != all[1].hash);
+  const auto again =
+      formats::load_job(temporary("serving/again.yaml", formats::job_text(*job)), {}, nullptr);
+  REQUIRE(again);
+  CHECK(*again == *job);
+  CHECK_FALSE(decoder_of("")->serve->adapters);
+  const auto refused = [](const std::string& list) {
+    return why(decoder_of(", adapters: [" + list + "]"));
+  };
+  CHECK(has(refused("sql"), "found 'sql', expected NAME=FOLDER"));
+  CHECK(has(refused("{name: sql}"), "missing key 'folder'"));
+  CHECK(has(refused("a=absent"), "the adapter 'a': "));
+  CHECK(has(refused("a=sql, a=letters"), "found the name 'a' twice"));
+  CHECK(has(refused("tiny=sql"), "found the name 'tiny' twice"));
+  CHECK(has(refused("'a b=sql'"), "found the name 'a b', expected"));
+}

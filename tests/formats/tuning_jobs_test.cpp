@@ -98,13 +98,14 @@ TEST_CASE("a job of a folder is read as it is written") {
   const tuning_folder here;
   const auto job = here.load(std::string{both} +
                                  ", adapter: {rank: 4, targets: attention}, held_out: 0.5, "
-                                 "evaluate_every: 3, sequence: 64",
+                                 "evaluate_every: 3, target_loss: 2.5, sequence: 64",
                              ", global_batch: 8, iterations: 30, pipeline: {stages: 2}");
   REQUIRE(job);
   const auto again = formats::load_job(here.write("again.yaml", formats::job_text(*job)), {},
                                        nullptr, tuning_folder::complete);
   REQUIRE(again);
   CHECK(*again == *job);
+  CHECK(again->train->target_loss == 2.5);
 }
 
 TEST_CASE("keys of a folder's job that exclude each other are refused, and values out of range") {
@@ -117,6 +118,13 @@ TEST_CASE("keys of a folder's job that exclude each other are refused, and value
   CHECK(with(", held_out: 0.1, eval_data: data.jsonl").find("held_out") != std::string::npos);
   CHECK(with(", evaluate_every: 3").find("without held_out or eval_data") != std::string::npos);
   CHECK(with(", frozen_layers: 1, adapter: {}").find("frozen_layers") != std::string::npos);
+  CHECK(with(", target_loss: 2").find("train.target_loss: found without held_out") !=
+        std::string::npos);
+  CHECK(with(", held_out: 0.5, target_loss: 2").find("with evaluate_every 0, expected 1") !=
+        std::string::npos);
+  CHECK(with(", held_out: 0.5, evaluate_every: 3, target_loss: 0").find("target_loss") !=
+        std::string::npos);
+  CHECK(with(", held_out: 0.5, evaluate_every: 3, target_loss: 2") == "none");
   CHECK(with(", betas: [0.9]").find("expected two") != std::string::npos);
   CHECK(with(", betas: [0.9, 1]").find("betas") != std::string::npos);
   CHECK(with(", decay: none").find("decay") != std::string::npos);

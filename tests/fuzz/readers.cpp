@@ -22,6 +22,7 @@
 #include "formats/traces/throughputs.hpp"
 #include "formats/traces/trace.hpp"
 #include "gpu/examples/example_line.hpp"
+#include "gpu/inference/adapter.hpp"
 #include "gpu/inference/inference_model.hpp"
 #include "gpu/model/checkpoint.hpp"
 #include "gpu/model/safetensors.hpp"
@@ -68,6 +69,35 @@ std::string safetensors_text() {
   const std::uint64_t size = header.size();
   std::memcpy(text.data(), &size, sizeof size);
   return text + header + std::string(32, '\x3f');
+}
+
+/// Factors of a tensor of 4 x 12 numbers.
+std::string adapter_tensors_text() {
+  const std::string module = "base_model.model.transformer.h.0.attn.c_attn";
+  const std::string header = R"({"__metadata__":{"format":"pt"},")" + module +
+                             R"(.lora_A.weight":{"dtype":"F32","shape":[1,4],"data_offsets":)"
+                             R"([0,16]},")" +
+                             module +
+                             R"(.lora_B.weight":{"dtype":"F32","shape":[12,1],"data_offsets":)"
+                             R"([16,64]}})";
+  std::string text(8, '\0');
+  const std::uint64_t size = header.size();
+  std::memcpy(text.data(), &size, sizeof size);
+  return text + header + std::string(64, '\x3f');
+}
+
+constexpr const char* adapter_text =
+    R"({"peft_type": "LORA", "r": 1, "lora_alpha": 2, "target_modules": ["c_attn"], "bias": )"
+    R"("none", "use_rslora": false, "rank_pattern": {}, "fan_in_fan_out": true})";
+
+/// An adapter that is read fits the model completely.
+void read_adapter(const fs::path& file) {
+  gpu::inference_model m;
+  m.hidden = 4, m.layers = 1, m.heads = m.kv_heads = 1, m.head_width = 4;
+  m.intermediate = 8, m.positions = 8, m.vocabulary = 8;
+  const auto found = gpu::read_adapter(file.parent_path(), m,
+                                       [] { return expected<std::string>{std::string(64, '0')}; });
+  if (found && (!found->fits(m) || found->tensors == 0)) std::abort();
 }
 
 std::string vocabulary_text() {
@@ -294,6 +324,16 @@ std::vector<target> targets() {
        "config.json",
        [](auto& f) { (void)gpu::read_inference_model(f.parent_path()); },
        {shipped("models/scribe/config.json"), shipped("models/qwen2-0.5b.json"), llama3_text}},
+      {"adapter",
+       "adapter_config.json",
+       read_adapter,
+       {adapter_text},
+       [] { write(place() / "adapter_model.safetensors", adapter_tensors_text()); }},
+      {"adapter-tensors",
+       "adapter_model.safetensors",
+       read_adapter,
+       {adapter_tensors_text()},
+       [] { write(place() / "adapter_config.json", adapter_text); }},
       {"examples",
        "data.jsonl",
        read_example_lines,

@@ -118,6 +118,28 @@ TEST_CASE("requests choose an adapter by its name, and get what infer computes w
   CHECK(s.is_idle());
 }
 
+TEST_CASE("OpenAI's own client gets adapters by their names") {
+  const char* modules = std::getenv("TROUPE_NODE_MODULES");
+  if (!modules || !fs::exists(std::string{modules} + "/openai")) {
+    WARN("not compared: TROUPE_NODE_MODULES names no node_modules with openai");
+    return;
+  }
+  const auto one = random_folder("first", 1);
+  json expected_tokens;
+  for (const auto& [name, folder] : std::map<std::string, fs::path>{{"one", one}, {"scribe", ""}}) {
+    std::vector<std::string> words{
+        "infer", "The President", "--alone", "--model", shipped("models/scribe"), "--max-tokens",
+        "12",    "--temperature", "0",       "--json"};
+    if (!folder.empty()) words.insert(words.end(), {"--adapter", folder.string()});
+    expected_tokens[name] = troupe::test::troupe(words).document().at("tokens");
+  }
+  const server s{{"--adapter", "one=" + one.string()}};
+  const auto command =
+      fmt::format("node {}/tests/web/adapters_client.cjs {} http://127.0.0.1:{} none '{}'",
+                  troupe::test::source_dir(), modules, s.port, expected_tokens.dump());
+  CHECK(std::system(command.c_str()) == 0);
+}
+
 TEST_CASE("/v1/models lists parent and root, and an unknown model is 404") {
   server s{{"--adapter", "one=" + random_folder("first", 1).string()}};
   const auto base = s.ask(get("/v1/models/scribe")).document(),

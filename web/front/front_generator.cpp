@@ -103,7 +103,7 @@ expected<void> front_generator::check(const std::vector<submission>& all) const 
 // during a call, which the destructor waits for.
 std::uint64_t front_generator::begin(submission s) {
   const auto one = std::make_shared<sequence>(s, front_, cluster_, words_);
-  return front_.submit({model_, std::move(s.what), std::move(s.prompt)},
+  return front_.submit({model_, std::move(s.what), std::move(s.prompt), std::move(s.adapter_name)},
                        [one, life = lifetime_](const actors::completion_update& n) {
                          const std::lock_guard hold{life->mutex};
                          if (!life->over) one->take(n);

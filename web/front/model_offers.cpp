@@ -33,9 +33,31 @@ struct model_offers::shared {
   std::map<std::string, wanted_model> wanted;         // by name
   std::deque<std::pair<std::string, source>> unread;  // some of them
   std::set<std::string> reading;                      // folders; each has a thread
-  // Empty: the server has ended.
+  // Those that were read, and the names of their adapters that are offered.
+  std::map<std::string, std::pair<served_model, std::set<std::string>>> offered;
+  // Empty: the server has ended. With the adapters' names in place of the model's.
   std::function<void(served_model)> offer;
   std::function<void(const std::string&)> withdraw;
+
+  /// Offers these adapters of a model that is offered, and withdraws its others.
+  void offer_adapters(const std::string& model, const std::set<std::string>& now) {
+    const auto at = offered.find(model);
+    if (at == offered.end()) return;
+    auto& [m, has] = at->second;
+    std::erase_if(has, [&](const auto& name) {
+      const bool gone = !now.contains(name);
+      if (gone) withdraw(name);
+      return gone;
+    });
+    for (const auto& name : now) {
+      // A model's name is its own.
+      if (wanted.contains(name) || !has.insert(name).second) continue;
+      auto adapted = m;
+      adapted.name = name;
+      adapted.parent = model;
+      offer(std::move(adapted));
+    }
+  }
 
   /// One of `unread` whose folder no thread reads: a folder on a network that hangs blocks one
   /// thread, however often its model is wanted.
@@ -76,6 +98,7 @@ struct model_offers::shared {
     if (!m->words)
       runtime::log(runtime::log_level::warn, "serve", "takes prompts as token numbers alone",
                    {{"name", name}, {"why", m->no_words}});
+    s->offered.insert_or_assign(name, std::pair{*m, std::set<std::string>{}});
     s->offer(std::move(*m));
     runtime::log(runtime::log_level::info, "serve", "offers a model",
                  {{"name", name}, {"folder", from.folder}});
@@ -89,10 +112,15 @@ model_offers::model_offers(actors::completions front, shared_cluster c,
       folders_{std::move(folders)},
       clock_{clock},
       shared_{std::make_shared<shared>()} {
-  shared_->offer = [front = std::move(front), c = std::move(c), &service](served_model m) {
-    auto by = std::make_shared<front_generator>(front, c, m.name, m.words);
-    service.offer(std::move(m), std::move(by));
-  };
+  // A model's adapters have its generator, whose state counts once.
+  shared_->offer =
+      [front = std::move(front), c = std::move(c), &service,
+       all = std::map<std::string, std::shared_ptr<front_generator>>{}](served_model m) mutable {
+        auto& by = all[m.parent.empty() ? m.name : m.parent];
+        if (m.parent.empty() || !by)
+          by = std::make_shared<front_generator>(front, c, m.name, m.words);
+        service.offer(std::move(m), by);
+      };
   shared_->withdraw = [&service](const std::string& name) { service.withdraw(name); };
 }
 
@@ -112,6 +140,8 @@ void model_offers::look() {
   auto& wanted = shared_->wanted;
   const auto drop = [&](const std::string& name) {
     std::erase_if(shared_->unread, [&](const auto& u) { return u.first == name; });
+    shared_->offer_adapters(name, {});
+    shared_->offered.erase(name);
     shared_->withdraw(name);
   };
   if (now.has_statement)
@@ -134,6 +164,7 @@ void model_offers::look() {
     w = {from};
     shared_->unread.emplace_back(name, from);
   }
+  for (const auto& [name, m] : now.models) shared_->offer_adapters(name, m.adapters);
   while (shared_->reading.size() < max_readers) {
     auto next = shared_->take();
     if (!next) break;

@@ -56,6 +56,7 @@ class generator {
     gpu::stop_texts stops;              // texts that end the completion
     sequence_listener listener;
     gpu::adapter_ref adapter{};  // that it is computed with
+    std::string adapter_name{};  // of it, as clients name it; a cluster's decoders have its values
   };
   /// Begins all of them, or none: `insufficient` if there would be too many sequences,
   /// `unavailable` if it cannot generate now, `invalid` if one can never run: for its

@@ -6,7 +6,6 @@
 #include "gpu/files/directory_entries.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/shown.hpp"
-#include "web/openai/sha256.hpp"
 
 namespace troupe::web {
 
@@ -30,10 +29,6 @@ expected<std::vector<served_adapters::source>> adapters_in(const fs::path& folde
   return all;
 }
 
-expected<std::string> sha256_of_adapter(const fs::path& folder) {
-  return sha256_of_files({folder / "adapter_config.json", folder / "adapter_model.safetensors"});
-}
-
 std::uint64_t bytes_of(const std::vector<served_adapters::entry>& all) {
   std::uint64_t bytes = 0;
   for (const auto& e : all) bytes += e.adapter->bytes();
@@ -41,18 +36,6 @@ std::uint64_t bytes_of(const std::vector<served_adapters::entry>& all) {
 }
 
 }  // namespace
-
-expected<gpu::adapter_ref> open_adapter(const fs::path& folder, const gpu::inference_model& m,
-                                        const fs::path& base) {
-  // The hash first: files that change in between have another one when they are read again. If
-  // there are none to hash, reading says what is missing.
-  auto hash = sha256_of_adapter(folder);
-  auto read = gpu::read_adapter(folder, m, [&] { return sha256_of_weights(base); });
-  if (!read) return refuse(read.error());
-  if (!hash) return refuse(hash.error());
-  read->sha256 = std::move(*hash);
-  return std::make_shared<const gpu::adapter>(std::move(*read));
-}
 
 expected<served_adapters> served_adapters::read(const fs::path& base, const gpu::inference_model& m,
                                                 std::vector<source> listed, fs::path folder,
@@ -91,13 +74,13 @@ expected<std::vector<served_adapters::entry>> served_adapters::read_all() const 
     if (before != all_.end()) {
       // Those of --adapter are read once.
       const auto hash = i < listed_.size() ? expected<std::string>{before->adapter->sha256}
-                                           : sha256_of_adapter(folder);
+                                           : gpu::sha256_of_adapter(folder);
       if (hash && *hash == before->adapter->sha256) {
         all.push_back(*before);
         continue;
       }
     }
-    auto adapter = open_adapter(folder, model_, base_);
+    auto adapter = gpu::open_adapter(folder, model_, base_);
     if (!adapter) return refuse(adapter.error());
     all.push_back({name, std::move(*adapter)});
   }

@@ -13,12 +13,6 @@
 
 namespace troupe::web {
 
-/// The adapter of a folder for a model whose folder is `base`, with its hash: the SHA-256 of
-/// adapter_config.json and then adapter_model.safetensors. Fails as gpu::read_adapter().
-expected<gpu::adapter_ref> open_adapter(const std::filesystem::path& folder,
-                                        const gpu::inference_model& m,
-                                        const std::filesystem::path& base);
-
 /// The adapters of one model that a server offers, each by a name of its own.
 class served_adapters {
  public:
@@ -32,8 +26,8 @@ class served_adapters {
   };
 
   /// listed: read once. folder: each folder in it is an adapter by its name, but those whose
-  /// names begin with a dot; empty: none. taken: names of models. Fails as open_adapter(), and for
-  /// a name that is empty or there twice.
+  /// names begin with a dot; empty: none. taken: names of models. Fails as gpu::open_adapter(), and
+  /// for a name that is empty or there twice.
   static expected<served_adapters> read(const std::filesystem::path& base,
                                         const gpu::inference_model& m, std::vector<source> listed,
                                         std::filesystem::path folder,

@@ -178,6 +178,7 @@ generator::submission submission_of(const openai::request& r, const served_model
   s.prompt = g.prompts[prompt];
   s.stops = g.stops;
   s.adapter = m.adapter;
+  if (!m.parent.empty()) s.adapter_name = m.name;
   auto& w = s.what;
   w.prompt_tokens = static_cast<std::uint32_t>(s.prompt.size());
   w.max_tokens = g.max_tokens;

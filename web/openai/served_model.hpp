@@ -23,7 +23,8 @@ struct served_model {
   gpu::chat_template chats;
   std::string no_words{};      // why not, as "has no tokenizer ..."; empty: it has words
   gpu::adapter_ref adapter{};  // that the model is served with
-  std::string parent{};        // with an adapter: the name of the model without it
+  // An adapter has the name of the model without it. In a cluster `adapter` is null all the same.
+  std::string parent{};
 };
 
 /// Reads a model's folder, of which all but the weights is in the result.

@@ -49,12 +49,37 @@ const job_record* served_jobs::owner_of(const ledger& book, const std::string& m
   return nullptr;
 }
 
+/// Requests choose adapters by names, as models: each name is one of them.
+expected<void> served_jobs::may_have_names(const ledger& book, const serving& asked) const {
+  const auto taken = [](job_id id, const std::string& name, const char* by) {
+    return refuse(reason::kind::invalid,
+                  "'{}' is the name of {} that job {} serves: a name has one model; choose another",
+                  name, by, id);
+  };
+  for (const auto id : jobs_) {
+    const auto* j = book.job(id);
+    if (!j || is_final(j->state) || !j->spec->serve) continue;
+    const auto& other = *j->spec->serve;
+    for (const auto& b : other.adapters.value_or(std::vector<served_adapter>{})) {
+      if (b.name == asked.model.name) return taken(id, b.name, "an adapter");
+      for (const auto& a : asked.adapters.value_or(std::vector<served_adapter>{}))
+        if (a.name == b.name && (a.hash != b.hash || other.model.name != asked.model.name))
+          return taken(id, b.name, "another adapter");
+    }
+    for (const auto& a : asked.adapters.value_or(std::vector<served_adapter>{}))
+      if (a.name == other.model.name) return taken(id, a.name, "a model");
+  }
+  return {};
+}
+
 /// Checked at submission. A name that two models had would send a client's prompts to whichever
 /// decoder is free.
 expected<void> served_jobs::may_serve(const ledger& book, const job_spec& spec,
                                       const std::string& owner) const {
   const auto* asked = spec.serve ? &spec.serve->model : lent_model(spec);
   if (!asked) return {};
+  if (spec.serve)
+    if (auto ok = may_have_names(book, *spec.serve); !ok) return ok;
   const auto* j = owner_of(book, asked->name);
   if (!j) return {};
   if (spec.serve && j->owner != owner)

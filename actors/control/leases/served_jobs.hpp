@@ -26,6 +26,7 @@ class served_jobs {
   serving_leases statement(const ledger& book);
 
  private:
+  expected<void> may_have_names(const ledger& book, const serving& asked) const;
   const job_record* owner_of(const ledger& book, const std::string& model) const;
 
   std::set<job_id> jobs_;

@@ -260,7 +260,7 @@ void ledger::close_job(job_record j, lease_record l, attempt_over at, std::uint6
   const auto reached = l.program ? l.program->reached.value_or(0) : 0;
   if (l.outcome == lease_outcome::succeeded)
     j.progress.iterations_done =
-        iterations_or(*j.spec, std::max({j.progress.iterations_done, done, reached}));
+        iterations_at_end(*j.spec, std::max({j.progress.iterations_done, done, reached}));
   j.state = job_state::stopping;
   closed_.set(j.id, l.outcome);
   jobs_.set(j.id, std::move(j));
@@ -357,7 +357,7 @@ expected<void> ledger::on(const job_ended& e) {
   if (lease_of(j)) return contradiction("job {} ends while it holds GPUs", e.job);
   j.state = e.final_state;
   if (j.state == job_state::finished)
-    j.progress.iterations_done = iterations_or(*j.spec, j.progress.iterations_done);
+    j.progress.iterations_done = iterations_at_end(*j.spec, j.progress.iterations_done);
   lost_.erase(j.lease);
   j.lost_parts.clear();
   j.lost_succeeded.clear();

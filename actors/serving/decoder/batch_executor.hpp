@@ -2,8 +2,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <string>
 #include <vector>
 
+#include "gpu/inference/adapter.hpp"
 #include "gpu/inference/batch_round.hpp"
 #include "messages/base/reason.hpp"
 
@@ -18,6 +21,7 @@ struct decoder_model {
   std::uint64_t page_bytes = 0;    // of one page in one layer
   std::uint64_t hidden_bytes = 0;  // of one position
   bool simulated = false;          // tokens mean nothing, and messages have no bodies
+  std::map<std::string, gpu::adapter_ref> adapters{};  // that it serves, too, by name
 };
 
 /// Executes a decoder's rounds. Callbacks come later, on any thread, and not after its destruction

@@ -30,7 +30,8 @@ decoder_model model_of(const gpu::inference_device& d) {
 // same files. The cache must hold one sequence of the longest context, since pages for all of its
 // positions are taken at admission; with fewer pages such a request would be refused for ever.
 expected<std::unique_ptr<gpu::inference_device>> load_model(const serving& s,
-                                                            const std::string& backend) {
+                                                            const std::string& backend,
+                                                            std::uint64_t adapter_bytes) {
   const auto* type = gpu::type_of(device_kind_of(backend).value_or(device_kind::sim));
   if (!type || !type->make_inference)
     return refuse(reason::kind::infeasible, "models are served on devices of kind {}, not '{}'",
@@ -50,13 +51,38 @@ expected<std::unique_ptr<gpu::inference_device>> load_model(const serving& s,
   auto spec = gpu::whole_model(*model, static_cast<std::uint32_t>(std::min(pages, 1e9)));
   spec.threads = threads;
   if (device_kind_of(backend) == device_kind::cpu)
-    if (auto ok =
-            gpu::check_cache(*model, spec.pages, spec.threads, gpu::host_memory_bytes(), "kv_gb");
+    if (auto ok = gpu::check_cache(*model, spec.pages, spec.threads, gpu::host_memory_bytes(),
+                                   "kv_gb", adapter_bytes);
         !ok)
       return refuse(ok.error());
   spec.weights = s.model.folder;
   spec.seed = s.model.random_weights;
   return type->make_inference(spec);
+}
+
+expected<std::map<std::string, gpu::adapter_ref>> load_adapters(const serving& s) {
+  std::map<std::string, gpu::adapter_ref> all;
+  if (!s.adapters) return all;
+  const auto model = gpu::read_inference_model(s.model.folder);
+  if (!model) return refuse(model.error());
+  for (const auto& a : *s.adapters) {
+    auto read = gpu::open_adapter(a.folder, *model, s.model.folder);
+    if (!read) return refuse(read.error());
+    // Behind it: values of files that are replaced meanwhile must not be served.
+    if (auto ok = check_adapter_files(a); !ok) return refuse(ok.error());
+    all.emplace(a.name, std::move(*read));
+  }
+  return all;
+}
+
+expected<loaded_model> load_with_adapters(const serving& s, const std::string& backend) {
+  auto adapters = load_adapters(s);
+  if (!adapters) return refuse(adapters.error());
+  std::uint64_t bytes = 0;
+  for (const auto& [name, a] : *adapters) bytes += a->bytes();
+  auto device = load_model(s, backend, bytes);
+  if (!device) return refuse(device.error());
+  return loaded_model{std::move(*device), std::move(*adapters)};
 }
 
 batch_thread::batch_thread(create make) : make_{std::move(make)}, thread_{[this] { run(); }} {}
@@ -99,8 +125,10 @@ void batch_thread::open(std::function<void(expected<decoder_model>)> done) {
     try {
       auto made = make_();
       if (!made) return done(refuse(made.error()));
-      device_ = std::move(*made);
-      done(model_of(*device_));
+      device_ = std::move(made->device);
+      auto m = model_of(*device_);
+      m.adapters = std::move(made->adapters);
+      done(std::move(m));
     } catch (const std::exception& e) {
       done(refuse(reason::kind::unavailable, "loading the model failed: {}", e.what()));
     }

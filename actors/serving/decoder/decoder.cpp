@@ -99,6 +99,11 @@ expected<void> decoder_behavior::check(const generate& g, const payload& body,
   if (g.replay >= g.what.answer_tokens())
     return refuse(invalid, "{} of {} tokens are known: there is nothing to generate", g.replay,
                   g.what.answer_tokens());
+  // Never the model in its place.
+  if (g.adapter && !batch_.model().adapters.contains(*g.adapter))
+    return refuse(unavailable,
+                  "found no adapter '{:.64}' here, expected one that this decoder serves",
+                  *g.adapter);
   const auto expected_tokens = std::uint64_t{g.what.prompt_tokens} + known_completion(g);
   const auto bytes = expected_tokens * sizeof(std::uint32_t);
   const bool has_tokens = !batch_.model().simulated || !body.empty();
@@ -109,8 +114,9 @@ expected<void> decoder_behavior::check(const generate& g, const payload& body,
 }
 
 /// Bubbles return the last position's hidden state alone: a prompt that is scored is computed here.
-bool decoder_behavior::prefills_in_bubbles(const completion_request& r) const {
-  return o_.what.bubbles && !r.scores_prompt;
+/// Guests have no adapters.
+bool decoder_behavior::prefills_in_bubbles(const generate& g) const {
+  return o_.what.bubbles && !g.what.scores_prompt && !g.adapter;
 }
 
 // The completion's known tokens are fed one by one, as they were generated, so that the bits of
@@ -124,7 +130,8 @@ void decoder_behavior::hold(const generate& g, const payload& body,
                         g.what,
                         {tokens.begin(), prompt_end},
                         {prompt_end, tokens.end()},
-                        !prefills_in_bubbles(g.what)};
+                        !prefills_in_bubbles(g)};
+  if (g.adapter) s.adapter = batch_.model().adapters.at(*g.adapter);
   s.what.scores_prompt = g.replay < g.what.scored_tokens();
   batch_.queue().add(std::move(s));
   const auto& r = requests_.add({g, body, sequences_, now(), {g.name, o_.lease, g.replay}});
@@ -328,6 +335,10 @@ void decoder_behavior::send_state() {
                   // That of its files when they were opened.
                   .files = o_.what.model.hash};
   batch_.write(s);
+  if (const auto& all = batch_.model().adapters; !all.empty()) {
+    s.adapters.emplace();
+    for (const auto& [name, a] : all) s.adapters->push_back(name);
+  }
   for (std::uint32_t f = 0; f < o_.cluster->fronts.size(); ++f)
     o_.messenger.send(front_address(f), s);
 }

@@ -79,7 +79,7 @@ class decoder_behavior {
   bool is_current(address from, const request_name& n);
   expected<void> check(const generate& g, const payload& body,
                        std::span<const std::uint32_t> tokens) const;
-  bool prefills_in_bubbles(const completion_request& r) const;
+  bool prefills_in_bubbles(const generate& g) const;
   void hold(const generate& g, const payload& body, std::vector<std::uint32_t> tokens);
   void admit(request& r);
   void finish(request& r, generated::ending how, reason why = {});

@@ -33,6 +33,12 @@ void simulated_batch::open(std::function<void(expected<decoder_model>)> done) {
       o_.what.kv_gb * bytes_per_gb / (static_cast<double>(m.page_bytes) * std::max(m.layers, 1u)),
       1e9));
   m.simulated = true;
+  // Without values: only their keys matter, by which pages of a cache are theirs.
+  for (const auto& a : o_.what.adapters.value_or(std::vector<served_adapter>{})) {
+    gpu::adapter made;
+    made.key = a.name;
+    m.adapters.emplace(a.name, std::make_shared<const gpu::adapter>(std::move(made)));
+  }
   o_.after(o_.start_s * (o_.slowdown ? o_.slowdown() : 1),
            [m, done = std::move(done)] { done(m); });
 }

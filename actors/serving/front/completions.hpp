@@ -20,6 +20,7 @@ struct model_prompt {
   std::string model;  // the served name
   completion_request what;
   std::vector<std::uint32_t> tokens;  // what.prompt_tokens; in a simulation it may be empty
+  std::string adapter{};              // of the model's; empty: the model itself
 };
 
 /// Progress of a request, or its end.
@@ -51,6 +52,7 @@ struct served_now {
   // Since this front knows them, those that are over included: sequences that were set back, and
   // positions of prompts that were computed, or that other prompts had computed.
   std::uint64_t set_back = 0, computed_prompt = 0, cached_prompt = 0;
+  std::set<std::string> adapters{};  // that one of them serves
 };
 /// A front's knowledge of the cluster.
 struct front_view {

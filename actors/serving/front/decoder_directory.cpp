@@ -20,6 +20,11 @@ auto rank(const decoder_name& name, const known_decoder& d, const decoder_need& 
                     name.node};
 }
 
+/// With an adapter of this name; empty: without one.
+bool serves(const decoder_state& s, const std::string& adapter) {
+  return adapter.empty() || (s.adapters && std::ranges::count(*s.adapters, adapter) > 0);
+}
+
 bool is_much_busier(const known_decoder& d, const known_decoder& than) {
   return d.sequences() > 2 * than.sequences() + 4;
 }
@@ -42,6 +47,7 @@ expected<decoder_name> choose_decoder(const decoder_table& all, const decoder_ne
   for (const auto& entry : all) {
     const auto& [name, d] = entry;
     if (d.state.model != need.model || d.state.ending || need.without.contains(name)) continue;
+    if (!serves(d.state, need.adapter)) continue;
     present = true;
     longest = std::max(longest, d.state.context);
     if (d.state.context < need.positions) continue;
@@ -61,7 +67,8 @@ expected<decoder_name> choose_decoder(const decoder_table& all, const decoder_ne
     return best->first;
   }
   if (!present)
-    return refuse(unavailable, fmt::format("no decoder for '{}' is available", need.model));
+    return refuse(unavailable, fmt::format("no decoder for '{}' is available",
+                                           need.adapter.empty() ? need.model : need.adapter));
   if (!fits)
     return refuse(invalid, fmt::format("prompt and completion have {} positions, and the decoders "
                                        "of '{}' hold {}",
@@ -135,6 +142,12 @@ expected<void> decoder_directory::check(address from, const decoder_state& s) co
     return failure(fmt::format("and by the controller it decodes '{}' of {}", m.name, m.folder));
   if (s.files != m.hash && m.hash != 0) return failure("from other files than those of the job");
   if (s.free_pages > s.pages || s.context == 0) return failure("with impossible numbers");
+  constexpr std::size_t max_adapters = 1000, max_name = 64;
+  if (s.adapters && (s.adapters->size() > max_adapters ||
+                     std::ranges::any_of(*s.adapters, [](const std::string& name) {
+                       return name.empty() || name.size() > max_name;
+                     })))
+    return failure("with impossible adapters");
   return {};
 }
 

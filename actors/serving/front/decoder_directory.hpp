@@ -48,6 +48,7 @@ struct decoder_need {
   std::set<decoder_name> without;  // those that have failed this request
   // Pages of the prompt's beginning that decoders have computed; 0 for others.
   std::map<decoder_name, std::uint32_t> known{};
+  std::string adapter{};  // that it is to be computed with; empty: none
 };
 
 /// Chooses among the decoders that can take the request now: those of its datacenter first, then

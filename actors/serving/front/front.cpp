@@ -118,6 +118,7 @@ void front_state::publish() {
     m.waiting += d.state.waiting;
     m.max_sequences += d.state.max_sequences;
     m.cached_pages += d.state.cached_pages.value_or(0);
+    if (d.state.adapters) m.adapters.insert(d.state.adapters->begin(), d.state.adapters->end());
   }
   for (auto& [name, m] : now.models) {
     const auto n = requests_.decoders().counts_of(name);

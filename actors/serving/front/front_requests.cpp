@@ -34,6 +34,12 @@ payload body_of(const model_prompt& p, std::span<const std::uint32_t> known) {
   return payload{std::move(tokens)};
 }
 
+/// By which beginnings of prompts are known: those of an adapter have other pages. No name has a
+/// slash.
+std::string owner_of(const model_prompt& p) {
+  return p.adapter.empty() ? p.model : p.model + "/" + p.adapter;
+}
+
 std::optional<reason> refusal_of(const model_prompt& p) {
   if (p.what.prompt_tokens == 0 || p.what.answer_tokens() == 0)
     return reason{reason::kind::invalid,
@@ -231,9 +237,9 @@ void front_requests::place(request_map::iterator at, bool may_wait) {
                {reason::kind::unavailable, fmt::format("{} decoders have failed; the last: {}",
                                                        max_attempts, r.last_failure.text)});
   const auto site = cluster_->fronts[front_of(host_.self)].datacenter;
-  const auto to =
-      choose_decoder(decoders_.all(), {r.asked.model, positions_of(r.asked.what), site, r.failed,
-                                       prefixes_.pages_of(r.asked.model, r.asked.tokens)});
+  const auto to = choose_decoder(
+      decoders_.all(), {r.asked.model, positions_of(r.asked.what), site, r.failed,
+                        prefixes_.pages_of(owner_of(r.asked), r.asked.tokens), r.asked.adapter});
   if (to) return begin_attempt(r, *to);
   const auto& why = to.error().code == reason::kind::unavailable && !r.last_failure.text.empty()
                         ? r.last_failure
@@ -262,14 +268,14 @@ void front_requests::begin_attempt(request& r, const decoder_name& to) {
   r.last_seen_s = now();
   r.pause_s = first_pause_s;
   decoders_.give(to, r.asked.what.prompt_tokens);
-  prefixes_.add(r.asked.model, r.asked.tokens, to);
+  prefixes_.add(owner_of(r.asked), r.asked.tokens, to);
   ask(r);
 }
 
 // Repeated with doubled pauses until the decoder answers.
 void front_requests::ask(request& r) {
-  const generate g{r.name, r.decoder->lease, r.asked.what,
-                   static_cast<std::uint32_t>(r.known.size())};
+  generate g{r.name, r.decoder->lease, r.asked.what, static_cast<std::uint32_t>(r.known.size())};
+  if (!r.asked.adapter.empty()) g.adapter = r.asked.adapter;
   send_message(host_, r.decoder->node, g, r.body);
   r.ask_at_s = now() + r.pause_s;
   r.pause_s = std::min(2 * r.pause_s, longest_pause_s);

@@ -94,6 +94,7 @@ void stage_state::on(const inbound<stage_run>& m) {
   if (failed_ || device_released_ || on_view(r)) return;
   if (r.halt) return halt(r);
   if (training_.halted()) return;  // this message is older than the halt
+  if (r.save > 0) return end_after(r.save);
   if (auto ok = check_order(r.order, o_.setup.microbatches); !ok) return fail(ok.error());
   // The message is repeated: an order counts once, between two windows.
   if (!r.order.empty() && r.until > training_.until() &&
@@ -132,6 +133,14 @@ void stage_state::halt(const stage_run& r) {
     return save();
   report_halted();
   advance();
+}
+
+/// A target is reached: the iteration that all stages have done, and saved, is the training's last.
+void stage_state::end_after(std::uint64_t last) {
+  if (training_.iteration() != last) return;
+  o_.setup.iterations = last;
+  report_halted();
+  notify_of_end();
 }
 
 void stage_state::report_halted() {
@@ -408,9 +417,13 @@ void stage_state::report(stage_report r) {
   reports_.report(std::move(r));
   TROUPE_INVARIANT(training_.saved() <= training_.iteration(),
                    "a stage reports no checkpoint of iterations that it has not done");
-  if (!failed_ && training_.is_over())
-    caf::anon_send(o_.messenger.node(),
-                   training_over{me().lease, me(), false, part_report::state::succeeded, {}});
+  if (!failed_ && training_.is_over()) notify_of_end();
+}
+
+/// The node ignores it a second time.
+void stage_state::notify_of_end() {
+  caf::anon_send(o_.messenger.node(),
+                 training_over{me().lease, me(), false, part_report::state::succeeded, {}});
 }
 
 // The actor stays: its peers may still request tensors, and the trainer may repeat its messages.

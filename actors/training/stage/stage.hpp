@@ -154,7 +154,9 @@ class stage_state {
   // The end of the training.
   void halt(const stage_run& r);
   void report_halted();
+  void end_after(std::uint64_t last);
   void report(stage_report r);
+  void notify_of_end();
   void fail(const reason& why);
 
   // The device.

@@ -4,7 +4,22 @@
 
 #include <fmt/format.h>
 
+#include "gpu/examples/tuning_rows.hpp"
+
 namespace troupe::actors {
+
+namespace {
+
+/// Options of a model folder's training, of which the job's count. Paths of rows differ anyway.
+void add_changes(std::vector<std::string>& to, const std::string& then, const std::string& now) {
+  const auto before = gpu::update_options(then);
+  for (const auto& [name, value] : gpu::update_options(now))
+    if (const auto at = before.find(name); at != before.end() && at->second != value)
+      to.push_back(fmt::format("{} was {} when the checkpoint was written, and is {} from here on",
+                               name, at->second, value));
+}
+
+}  // namespace
 
 std::vector<std::string> changes_since(const gpu::layer_origin& then, const job_spec& now) {
   std::vector<std::string> sentences;
@@ -15,6 +30,10 @@ std::vector<std::string> changes_since(const gpu::layer_origin& then, const job_
         "the checkpoint is of a global batch of {} samples, the job's is {}: it goes on "
         "at sample {} of their order",
         *then.global_batch, now.global_batch, then.samples));
+  if (program.file.empty()) {
+    if (then.arguments) add_changes(sentences, *then.arguments, program.arguments);
+    return sentences;
+  }
   const auto arguments = gpu::in_order(program.arguments);
   if (then.arguments && *then.arguments != arguments)
     sentences.push_back(fmt::format(

@@ -57,9 +57,11 @@ void trainer_state::prepare() {
   if (uses_real_devices(plan_))
     if (const auto ok = find_checkpoint(); !ok) return fail_by_file(ok.error());
   first_ = done_ = saved_ = std::min(first_, total());
+  if (o_.order.spec.train) evaluations_ = evaluations{*o_.order.spec.train};
   auto unreported = curve_.resume(first_, o_.order.reached,
                                   [&](const iteration_record& r) { evaluations_.add(r); });
   if (!unreported) return fail_by_file(unreported.error());
+  if (evaluations_.reached(first_)) target_at_ = first_;
   // An earlier lease's trainer may have been killed after it saved and before it reported.
   if (o_.order.reached > 0) unreported_.restore(std::move(*unreported));
   for (auto& s : plan_.stages) {
@@ -163,7 +165,7 @@ std::uint64_t trainer_state::iterations_alone() const {
 // know, and a barrier costs one round trip.
 void trainer_state::run_window() {
   const auto before = until_;
-  until_ = std::min(total(), done_ + iterations_alone());
+  until_ = evaluations_.next_end(done_, std::min(total(), done_ + iterations_alone()));
   TROUPE_INVARIANT(until_ >= before, "the window of iterations does not fall behind what was done");
   run_all();
 }
@@ -186,7 +188,7 @@ void trainer_state::run(std::size_t i) {
               now_s(),
               stages_.clock(i).ahead_s()};
   r.halt = stopping_;
-  r.save = last_.value_or(0);
+  r.save = last_.value_or(ending_ ? *target_at_ : 0);
   // Also when the message is repeated: the first one may be lost.
   if (replanned_) r.order = s.order, r.forward = s.forward, r.backward = s.backward;
   if (retimed_ && s.guest) r.guest_times = lender_.times_of(i);
@@ -230,6 +232,7 @@ void trainer_state::on(const inbound<stage_report>& m) {
   if (ended_) return;
   stages_.set_saved(i, r.saved);
   if (stopping_ && r.halts_at) record_halt(i, *r.halts_at);
+  if (ending_ && r.halts_at && stages_.halt(i, *r.halts_at)) ending_ = false;
   update_checkpoint();
   end_if_over();
 }
@@ -270,7 +273,7 @@ void trainer_state::begin_iterations() {
 /// Stops without losing an iteration: stages complete those that any of them has begun, and save.
 void trainer_state::on(const stop_training&) {
   if (!ended_ && healing_.is_changing()) stop_healed_ = true;
-  if (ended_ || stop_healed_ || std::exchange(stopping_, true)) return;
+  if (ended_ || ending_ || stop_healed_ || std::exchange(stopping_, true)) return;
   if (!stages_.all_ready() || joining_)
     return fail(part_report::state::stopped, "stopped before its first iteration");
   if (uses_real_devices(plan_) && !saves())
@@ -287,6 +290,19 @@ void trainer_state::record_halt(std::size_t i, std::uint64_t at) {
   const auto furthest = stages_.halt(i, at);
   if (!furthest) return;
   last_ = until_ = *furthest;
+  run_all();
+}
+
+/// All stages have done the iteration whose evaluation has reached the target, and wait.
+void trainer_state::end_at_target() {
+  const auto found = evaluations_.reached(done_);
+  if (!found || stopping_ || done_ == total()) return;
+  add_event(
+      fmt::format("the held-out loss of {:.4g} is at most the target of {:.4g}: the training "
+                  "ends after iteration {} of {}",
+                  found->loss, *o_.order.spec.train->target_loss, done_, total()));
+  target_at_ = until_ = done_;
+  ending_ = true;
   run_all();
 }
 
@@ -362,6 +378,7 @@ void trainer_state::complete(const iteration_record& r) {
   evaluations_.add(record);
   times_.complete(r.iteration, begin_s, r.end_s);
   if (unreported_.fills_report()) report();
+  end_at_target();
   if (stopping_ || done_ < until_ || done_ == total()) return;
   replan_if_drifted();
   run_window();
@@ -412,7 +429,7 @@ void trainer_state::on(const tick&) {
     if (!stages_.all_ready()) send_setups();
     const bool silent = watch_.silent_s(now_s()) > tick_s;
     for (std::size_t i = 0; stages_.all_ready() && i < stages_.size(); ++i)
-      if (silent && (stopping_ || joining_ || stages_.done(i) < until_)) run(i);
+      if (silent && (stopping_ || joining_ || ending_ || stages_.done(i) < until_)) run(i);
     for (std::size_t i = 0; stages_.all_ready() && i < stages_.size(); ++i)
       if (stages_.clock(i).due(now_s())) run(i);
     check_limits();
@@ -442,7 +459,7 @@ void trainer_state::end_if_over() {
     return fail(
         part_report::state::stopped,
         fmt::format("stopped after iteration {} of {}; no iteration is lost", *last_, total()));
-  if (done_ < total()) return;
+  if (done_ < total() || ending_) return;
   if (saves() && saved_ < total()) return;
   if (const auto& file = o_.order.spec.train ? o_.order.spec.train->timeline : std::string{};
       !file.empty())

@@ -112,6 +112,7 @@ class trainer_state {
   void replan(const std::vector<stage_costs>& measured);
   void report_replan(const std::string& what, double kept_s);
   void record_halt(std::size_t i, std::uint64_t at);
+  void end_at_target();
 
   // Views.
   bool heal(std::size_t i, const std::string& why);
@@ -140,7 +141,7 @@ class trainer_state {
   double tokens_per_s() const;
   std::uint32_t datacenter_of_node(address a) const;
   double tick_length_s() const;
-  std::uint64_t total() const { return o_.order.spec.iterations; }
+  std::uint64_t total() const { return target_at_.value_or(o_.order.spec.iterations); }
   bool saves() const {
     return uses_real_devices(plan_) && !o_.order.spec.train->checkpoint.empty();
   }
@@ -179,7 +180,9 @@ class trainer_state {
   std::optional<double> last_replan_event_s_;
   std::uint64_t unreported_replans_ = 0;
   bool stopping_ = false;
-  std::optional<std::uint64_t> last_;  // iteration, of a training that stops
+  std::optional<std::uint64_t> last_;       // iteration, of a training that stops
+  std::optional<std::uint64_t> target_at_;  // after which its target is reached: then it is over
+  bool ending_ = false;                     // stages have yet to learn that
   part_report::state how_ = part_report::state::running;
   std::string why_;
   std::optional<end_word> word_;  // none: what how_ implies

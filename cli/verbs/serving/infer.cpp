@@ -82,7 +82,7 @@ class infer_verb final : public verb {
     const auto model = gpu::read_inference_model(model_);
     if (!model) return out.bad(model.error());
     if (!adapter_.empty()) {
-      auto adapter = web::open_adapter(adapter_, *model, model_);
+      auto adapter = gpu::open_adapter(adapter_, *model, model_);
       if (!adapter) return out.bad(adapter.error());
       by_ = std::move(*adapter);
     }

@@ -4,9 +4,9 @@
 #include "cli/programs/python_module.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
+#include "gpu/files/sha256.hpp"
 #include "gpu/model/export.hpp"
 #include "messages/base/refuse.hpp"
-#include "web/openai/sha256.hpp"
 
 namespace troupe::cli {
 
@@ -66,7 +66,7 @@ class export_verb final : public verb {
     wish.merged = merged_;
     wish.best = best_;
     wish.all_f32 = dtype_ == "f32";
-    wish.sha256_of = web::sha256_of_weights;
+    wish.sha256_of = gpu::sha256_of_weights;
     if (!job_.empty()) {
       auto job = formats::load_job(job_);
       if (!job) return out.bad(job.error());

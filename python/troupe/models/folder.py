@@ -32,12 +32,18 @@ class Weights:
     def tensor(self, name, shape):
         """A copy, which may be changed."""
         file, stored = self.found(name, shape)
-        return file.tensor(stored).to(self._dtype, copy=True)
+        made = file.tensor(stored).to(self._dtype, copy=True)
+        file.drop(stored)
+        return made
 
     def mapped(self, name, shape):
         """The same without a copy, if the file has such values: not to be changed."""
         file, stored = self.found(name, shape)
-        return file.tensor(stored).to(self._dtype)
+        found = file.tensor(stored)
+        made = found.to(self._dtype)
+        if made is not found:
+            file.drop(stored)
+        return made
 
     def parameter(self, name, shape):
         return torch.nn.Parameter(self.tensor(name, shape))

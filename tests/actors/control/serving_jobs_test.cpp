@@ -241,3 +241,27 @@ TEST_CASE("who decodes is stated to gateways on every change, and each heartbeat
   CHECK_THAT(no.why.text, Catch::Contains("model 'm' is served by job 1 from /models/m, and this"));
   CHECK(t.submit(decoder()) != 0);  // a second decoder of the same
 }
+
+TEST_CASE("a name is that of one model or of one adapter of one model") {
+  controller_by_hand t{"frenzy"};
+  t.all_report();
+  const auto with = [](const std::string& model, const std::string& adapter, std::uint64_t hash) {
+    auto s = decoder();
+    s.serve->model.name = s.model.name = model;
+    s.serve->adapters = std::vector<served_adapter>{{adapter, "/adapters/" + adapter, hash}};
+    return s;
+  };
+  REQUIRE(t.submit(with("m", "sql", 5)) != 0);
+  REQUIRE(t.submit(with("m", "sql", 5)) != 0);  // a second decoder of the same
+  const auto why = [&](const job_spec& s) {
+    const auto no = t.ask<submit_reply>(submit_job{++t.asked, s});
+    CHECK(no.job == 0);
+    return no.why.text;
+  };
+  const auto another = "'sql' is the name of another adapter that job 1 serves";
+  CHECK_THAT(why(with("m", "sql", 6)), Catch::Contains(another));
+  CHECK_THAT(why(with("n", "sql", 5)), Catch::Contains(another));
+  CHECK_THAT(why(with("sql", "x", 5)),
+             Catch::Contains("'sql' is the name of an adapter that job 1 serves"));
+  CHECK_THAT(why(with("n", "m", 5)), Catch::Contains("'m' is the name of a model that job 1"));
+}

@@ -18,6 +18,7 @@ job_spec program_job(std::uint32_t global_batch, const std::string& arguments,
   job.global_batch = global_batch;
   job.train.emplace();
   job.train->program.emplace();
+  job.train->program->file = "/program.py";
   job.train->program->arguments = arguments;
   job.train->program->sha256 = sha256;
   return job;
@@ -105,6 +106,18 @@ TEST_CASE("a training that has fewer stages or pipelines than it asks for says s
             .find("asked for 2 stages in 1 pipeline, and has 1 in 1: ") == 0);
   CHECK(smaller_than_asked(wish_of(2, 2), 2, 1)
             .find("asked for 2 stages in 2 pipelines, and has 2 in 1: ") == 0);
+}
+
+TEST_CASE("options of a folder's training are those of the job after a resume, which is said") {
+  auto job = program_job(8, R"({"learning_rate": 0.1, "clip": 1, "rows": 9})", "");
+  job.train->program->file.clear();
+  gpu::layer_origin then;
+  then.arguments = R"({"learning_rate": 0.2, "clip": 1, "rows": "/a/file"})";
+  then.sha256 = "ab";
+  const auto found = changes_since(then, job);
+  REQUIRE(found.size() == 1);
+  CHECK(found[0] ==
+        "learning_rate was 0.2 when the checkpoint was written, and is 0.1 from here on");
 }
 
 }  // namespace troupe::actors::tests

@@ -342,3 +342,23 @@ TEST_CASE("a stage that is told to halt between iterations halts there, and save
   CHECK(s.report().saved == 1);
   CHECK(s.device->submitted.size() == count);
 }
+
+TEST_CASE(
+    "a stage whose training reaches its target is over after the iteration that it has done") {
+  const saving_stage saves{1};
+  stage_fixture s{saves.setup, {.real = true}};
+  s.run(1);
+  auto end = s.run_until(1);
+  end.save = 1;
+  s.run(end);  // it has not done that yet
+  iterate(s);
+  s.finish();
+  CHECK(s.report().saved == 1);
+  CHECK(s.training_ends.empty());
+  s.run(end);
+  CHECK(s.report().halts_at == 1u);
+  REQUIRE_FALSE(s.training_ends.empty());
+  CHECK(s.training_ends[0].how == part_report::state::succeeded);
+  CHECK(s.training_ends[0].who == saves.setup.name);
+  CHECK(s.device->is_idle());
+}

@@ -1,6 +1,7 @@
 #include <fstream>
 #include <limits>
 
+#include "actors/training/trainer/evaluations.hpp"
 #include "actors/training/trainer_fixture.hpp"
 #include "actors/training/written_checkpoint.hpp"
 #include "gpu/model/checkpoint_fence.hpp"
@@ -35,7 +36,73 @@ job_spec saved_in(const troupe::test::scratch& directory, std::uint64_t count) {
   return job;
 }
 
+/// With a target of 2.0 for its held-out loss, which is known after every fourth iteration.
+job_spec with_target(std::uint64_t count) {
+  auto job = two_stages(count);
+  job.train->program.emplace().arguments = R"({"evaluate_every":4,"held_out_rows":9})";
+  job.train->target_loss = 2.0;
+  return job;
+}
+
+/// Both stages have done all iterations up to this one, which is evaluated.
+void evaluate(trainer_fixture& t, std::uint64_t iteration, double loss) {
+  for (auto i = iteration - 3; i < iteration; ++i) t.both(i);
+  t.receive(t.report_of(0, iteration));
+  auto r = t.report_of(1, iteration);
+  r.worker.emplace().values = {{held_out_value, 9 * loss, 9}};
+  t.receive(r);
+}
+
 }  // namespace
+
+TEST_CASE("a training ends well at the evaluation that reaches its target, when all stages know") {
+  trainer_fixture t{with_target(20)};
+  t.begin();
+  for (const auto& r : t.take<stage_run>()) CHECK(r.until == 4);
+  evaluate(t, 4, 2.001);
+  for (const auto& r : t.take<stage_run>()) {
+    CHECK(r.until == 8);
+    CHECK(r.save == 0);
+  }
+  evaluate(t, 8, 2.0);
+  auto runs = t.take<stage_run>();
+  REQUIRE(runs.size() == 2);
+  for (const auto& r : runs) {
+    CHECK(r.until == 8);
+    CHECK(r.save == 8);
+    CHECK_FALSE(r.halt);
+  }
+  REQUIRE(t.events.size() == 1);
+  CHECK(t.events[0] ==
+        "the held-out loss of 2 is at most the target of 2: the training ends after iteration 8 of "
+        "20");
+  auto knows = t.report_of(0, 8);
+  knows.halts_at = 8;
+  t.receive(knows);
+  CHECK(t.reports_at_end().size() == 8);
+  CHECK_FALSE(t.over());
+  REQUIRE_FALSE(t.take<stage_run>().empty());  // repeated for the other one
+  knows.name.stage = 1;
+  t.receive(knows);
+  t.reports_at_end();
+  REQUIRE(t.over());
+  CHECK(t.over()->how == part_report::state::succeeded);
+}
+
+TEST_CASE("a training that stops at its target is stopped, and without one windows are long") {
+  trainer_fixture t{with_target(20)};
+  t.begin();
+  t.stop();
+  evaluate(t, 4, 1.0);
+  for (const auto& r : t.take<stage_run>()) CHECK((r.halt || r.save == 0));
+  auto job = with_target(20);
+  job.train->target_loss.reset();
+  trainer_fixture none{job};
+  none.begin();
+  for (const auto& r : none.take<stage_run>()) CHECK(r.until == 20);
+  evaluate(none, 4, 1.0);
+  CHECK(none.events.empty());
+}
 
 TEST_CASE("a training that begins says nothing, one that resumes says what that costs") {
   CHECK(trainer_fixture{two_stages(100)}.events.empty());

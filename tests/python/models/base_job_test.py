@@ -69,6 +69,8 @@ class BaseJob(Scratch):
         with open(os.path.join(self.path("one"), "best.json")) as file:
             best = json.load(file)
         self.assertEqual(best, {"iteration": 2 * (held.index(min(held)) + 1), "loss": min(held)})
+        self.assertEqual(one["evaluations"], [{"iteration": 2 * k, "loss": x} for k, x in enumerate(held, 1)])
+        self.assertEqual([one["best"], one["base"]["folder"], one["adapter"]], [best, self.base, None])
         self.assertEqual(self.export("two", "--best")["iteration"], best["iteration"])
         tokens = list(b"What is 2 and 3? And so on, until the end.")
         model, layers = read_folder(self.path("two-exported"))
@@ -89,10 +91,23 @@ class BaseJob(Scratch):
             if a["held_out_loss"]:
                 self.assertAlmostEqual(float(a["held_out_loss"]) / float(b["held_out_loss"]), 1, delta=1e-5)
 
+    def test_a_training_ends_at_the_evaluation_that_reaches_its_target_and_so_does_it_when_it_is_resumed(self):
+        self.write_base("llama")
+        pipeline = {"stages": 2, "microbatches": 2}
+        whole, _ = self.trained("whole", pipeline)
+        target = whole["evaluations"][1]["loss"]
+        for _ in range(2):  # the second time nothing is left to do
+            found, curve = self.trained("early", pipeline, target_loss=target)
+            self.assertEqual([float(x["loss"]) for x in curve], whole["losses"][:4])
+            self.assertEqual(float(curve[-1]["held_out_loss"]), target)
+            self.assertTrue(os.path.exists(os.path.join(self.path("early"), "iteration-000004", "model.safetensors.index.json")))
+            self.assertFalse(os.path.exists(os.path.join(self.path("early"), "iteration-000006")))
+
     def test_an_adapter_in_two_stages_leaves_the_base_and_is_exported_for_peft(self):
         self.write_base("llama-two-heads")
-        _, curve = self.trained("low", {"stages": 2, "microbatches": 2}, adapter={"rank": 4, "alpha": 8}, learning_rate=3e-2)
+        found, curve = self.trained("low", {"stages": 2, "microbatches": 2}, adapter={"rank": 4, "alpha": 8}, learning_rate=3e-2)
         self.assertLess(float(curve[-1]["loss"]), float(curve[0]["loss"]))
+        self.assertEqual(found["adapter"], {"rank": 4, "alpha": 8, "targets": "all", "rslora": False})
         done = self.export("low")
         self.assertEqual([done[k] for k in ("kind", "rank", "base")], ["adapter", 4, self.base])
         tokens = list(b"What is 1 and 1?")

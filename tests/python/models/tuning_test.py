@@ -12,9 +12,9 @@ bench = os.path.join(root, "bench", "tuning", "bench_tuning.py")
 program = os.environ.get("TROUPE_PROGRAM")
 
 
-def run(part, fault=None):
+def run(part, fault=None, points=10):
     """The names of the limits that a part has missed."""
-    more = ["--plant", fault] if fault else []
+    more = ["--points", str(points), *(["--plant", fault] if fault else [])]
     found = subprocess.run([sys.executable, bench, part, "--json", *more], env=environment(TROUPE_PROGRAM=program or ""),
                            capture_output=True, text=True)
     assert found.returncode in (0, 1), found.stderr
@@ -50,6 +50,11 @@ class Tuning(unittest.TestCase):
     def test_exported_adapters_have_the_logits_of_what_was_trained(self):
         self.assertEqual(run("adapters"), [])
         self.assertIn("worst", run("adapters", "scale_missing"))
+
+    @unittest.skipIf(program is None, "needs TROUPE_PROGRAM")
+    def test_trainings_that_are_killed_and_go_on_in_other_stages_end_as_undisturbed_ones(self):
+        self.assertEqual(run("resume", points=5), [])
+        self.assertIn("full_loss_unequal", run("resume", "moments_lost", points=2))
 
     @unittest.skipIf(program is None, "needs TROUPE_PROGRAM")
     def test_merged_weights_are_rounded_once_and_the_others_are_the_bases(self):

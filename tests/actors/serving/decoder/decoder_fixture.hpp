@@ -191,6 +191,7 @@ class decoder_fixture : public actor_fixture {
     std::uint32_t max_sequences = 256;
     bool simulated = false;
     double start_s = 0;
+    const char* adapter = nullptr;  // of a simulated one
   };
 
   decoder_fixture() : decoder_fixture{how{}} {}
@@ -204,6 +205,7 @@ class decoder_fixture : public actor_fixture {
     o.what.fallback = it.fallback;
     o.what.max_sequences = it.max_sequences;
     o.start_s = it.start_s;
+    if (it.adapter) o.what.adapters = std::vector<served_adapter>{{it.adapter, "/adapters", 0}};
     if (!it.simulated) o.executor = device = std::make_shared<executor_by_hand>(it.pages);
     start<decoder_behavior>(decoder_node, std::move(o));
   }

@@ -443,3 +443,22 @@ TEST_CASE("a request that is set back for lack of pages is computed again with t
   CHECK(s.free_pages == 4);
   CHECK(s.set_back == 1u);
 }
+
+TEST_CASE("a request with an adapter is computed by the decoder, which declines one it has not") {
+  decoder_fixture d{{.bubbles = true, .simulated = true, .adapter = "sql"}};
+  d.advance(1);
+  REQUIRE(d.last<decoder_state>(front_of_decoder).adapters == std::vector<std::string>{"sql"});
+  auto a = asked(5, 4);
+  a.what.adapter = "sql";
+  d.ask(a);
+  d.advance(2);
+  CHECK(d.take<prefill_request>().empty());
+  CHECK(d.notified_of(a.what.name).made.tokens.size() == 4);
+  auto b = asked(6, 4);
+  b.what.adapter = "letters";
+  d.ask(b);
+  const auto end = d.last<generated>(front_of_decoder);
+  CHECK(end.finish == ending::failed);
+  CHECK(end.why.code == reason::kind::unavailable);
+  CHECK_THAT(end.why.text, Contains("found no adapter 'letters' here"));
+}

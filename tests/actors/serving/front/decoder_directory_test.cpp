@@ -49,6 +49,19 @@ TEST_CASE("of the decoders with room, the own datacenter's, the emptiest, the ol
   CHECK(choose_decoder(all, {"m", 257, 0, {}}).error().code == reason::kind::invalid);
 }
 
+TEST_CASE("a request with an adapter goes to a decoder that serves it, and to no other") {
+  known_decoder d;
+  d.state.model = "m", d.state.free_pages = 50, d.state.context = 256, d.state.max_sequences = 8;
+  decoder_table all{{{a0, 1}, d}, {{a1, 2}, d}};
+  decoder_need need{"m", 200, 0, {}, {}, "sql"};
+  CHECK(choose_decoder(all, need).error().text == "no decoder for 'sql' is available");
+  all[{a1, 2}].state.adapters = std::vector<std::string>{"letters", "sql"};
+  all[{a1, 2}].state.free_pages = 1;
+  CHECK(choose_decoder(all, need) == decoder_name{a1, 2});
+  need.adapter = {};
+  CHECK(choose_decoder(all, need) == decoder_name{a0, 1});
+}
+
 TEST_CASE("a prompt goes where its beginning has been computed, unless that one is much busier") {
   const auto at = [](std::uint32_t site, std::uint32_t running) {
     known_decoder d;

@@ -380,3 +380,22 @@ TEST_CASE("a front counts prompts by where they were computed, once, and further
   CHECK(c.tokens == 1);
   CHECK(c.retries == 1);
 }
+
+TEST_CASE("a front asks for the adapter that a request names, again in every attempt") {
+  front_fixture f;
+  f.state(a0, 5, 20);
+  f.state(a1, 6);
+  for (const auto& [node, lease] : {std::pair{a0, 5u}, {a1, 6u}}) {
+    auto s = f.front.decoders().all().at({node, lease}).state;
+    s.sequence = ++f.sequence, s.adapters = std::vector<std::string>{"sql"};
+    f.front.on_message(node, s);
+  }
+  model_prompt p{"m", {}, {10, 20, 30}, "sql"};
+  p.what.prompt_tokens = 3, p.what.max_tokens = 8;
+  f.front.submit(1, p, [](const completion_update&) {});
+  CHECK(f.latest<generate>(a0).first.adapter == "sql");
+  f.answer(a0, 0, {}, ending::failed, {reason::kind::unavailable, "found no adapter 'sql' here"});
+  CHECK(f.latest<generate>(a1).first.adapter == "sql");
+  f.submit(2);
+  CHECK_FALSE(f.latest<generate>(a0).first.adapter);
+}

@@ -6,7 +6,7 @@
 
 #include "messages/base/reason.hpp"
 
-namespace troupe::web {
+namespace troupe::gpu {
 
 /// SHA-256 of files' contents, one behind the other, in hexadecimal digits.
 expected<std::string> sha256_of_files(const std::vector<std::filesystem::path>& files);
@@ -15,4 +15,4 @@ expected<std::string> sha256_of_files(const std::vector<std::filesystem::path>& 
 /// byte and the content. Troupe's Python package records the same in checkpoints.
 expected<std::string> sha256_of_weights(const std::filesystem::path& folder);
 
-}  // namespace troupe::web
+}  // namespace troupe::gpu

@@ -1,0 +1,198 @@
+"""Workers of `bench_tuning.py resume` wait at gates, where they are killed. Python imports this module of itself: the folder is in
+PYTHONPATH.
+
+A gate is a file KIND-ITERATION-PLACE in the folder $TUNING_GATES. The worker that comes by takes it, by a new name,
+reached-KIND-ITERATION-PLACE-PROCESS, and waits there until that is removed. Places are a layer and a number. forward,
+evaluation: the micro-batch; update: 0 before the optimizer's step, 1 after it; save: 0 before the layer's file is durable, 1
+before it has its name. $TUNING_FAULT: a fault to plant.
+
+$TUNING_MARKS: cpu or memory. A line "ITERATION FIGURE" in the file `marks` of that folder, when an iteration begins: the seconds of
+processor time that this training's processes have used so far, or the bytes by which this process has grown since it has
+trained a small model (PSS, the largest since the iteration before began).
+"""
+
+import os
+import re
+import time
+
+folder, fault = os.environ.get("TUNING_GATES", ""), os.environ.get("TUNING_FAULT", "")
+marks = os.environ.get("TUNING_MARKS", "")
+replace, fsync = os.replace, os.fsync
+
+
+def gate(kind, iteration, layer, at):
+    place = f"{kind}-{iteration}-{layer}.{at}"
+    reached = os.path.join(folder, f"reached-{place}-{os.getpid()}")
+    try:
+        os.rename(os.path.join(folder, place), reached)
+    except FileNotFoundError:
+        return
+    end = time.monotonic() + 60
+    while os.path.exists(reached):
+        if time.monotonic() > end:
+            raise TimeoutError(f"{reached}: nobody has opened it")
+        time.sleep(0.0005)
+
+
+def gated_stage():
+    from troupe.layers.stage import Stage
+
+    forward, update = Stage.forward, Stage.update
+
+    def gated_forward(self, iteration, microbatch, *given, evaluate=False, **more):
+        # An evaluation has the number of no iteration: it is behind an update.
+        kind, number = ("evaluation", self.tuning_update) if evaluate else ("forward", iteration)
+        for layer in self.layers:
+            gate(kind, number, layer.index, microbatch)
+        return forward(self, iteration, microbatch, *given, evaluate=evaluate, **more)
+
+    def gated_update(self, *given, **more):
+        number = self._iteration
+        for layer in self.layers:
+            gate("update", number, layer.index, 0)
+        found = update(self, *given, **more)
+        for layer in self.layers:
+            gate("update", number, layer.index, 1)
+        self.tuning_update = number + 1
+        return found
+
+    Stage.forward, Stage.update = gated_forward, gated_update
+
+
+# -- marks
+
+def mark(iteration, figure):
+    with open(os.path.join(folder, "marks"), "a") as file:
+        file.write(f"{iteration} {figure}\n")
+
+
+class Cpu:
+    """Of all processes that have this folder in their environment."""
+
+    def __init__(self):
+        self.processes = []
+
+    def seconds(self):
+        if not self.processes:
+            sought = f"TUNING_GATES={folder}\0".encode()
+            for pid in filter(str.isdigit, os.listdir("/proc")):
+                try:
+                    with open(f"/proc/{pid}/environ", "rb") as file:
+                        self.processes += [pid] if sought in file.read() else []
+                except OSError:
+                    pass
+        return sum(self.of(pid) for pid in self.processes) / 1e9
+
+    @staticmethod
+    def of(pid):
+        total = 0
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/schedstat") as file:
+                total += int(file.read().split()[0])
+        return total
+
+
+def pss():
+    with open("/proc/self/smaps_rollup") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith("Pss:"))
+
+
+def small_training():
+    """PyTorch and a BLAS read and allocate much of their own with their first products, gradients and updates."""
+    import torch
+    from torch.nn import functional as F
+
+    w, tokens = torch.nn.Parameter(torch.ones(64, 64)), torch.arange(64).view(1, 64)
+    x = F.silu(F.linear(F.embedding(tokens, w), w)) * torch.rsqrt(w.pow(2).mean(-1, keepdim=True) + 1)
+    x = torch.softmax((x @ x.transpose(-2, -1)).masked_fill(tokens[0, :, None] < tokens[0], float("-inf")), dim=-1) @ x
+    F.cross_entropy(x.view(64, 64), tokens.view(64), reduction="sum").backward()
+    torch.optim.AdamW([w], lr=1e-3).step()
+
+
+def marked_stage():
+    from troupe.layers.stage import Stage
+
+    forward, backward, update = Stage.forward, Stage.backward, Stage.update
+    small_training()
+    cpu, before, largest = Cpu(), pss(), [0]
+
+    def seen():
+        if marks == "memory":
+            largest[0] = max(largest[0], pss() - before)
+
+    def marked_forward(self, iteration, microbatch, *given, evaluate=False, **more):
+        if microbatch == 0 and not evaluate:
+            mark(iteration, cpu.seconds() if marks == "cpu" else largest[0])
+            largest[0] = 0
+        found = forward(self, iteration, microbatch, *given, evaluate=evaluate, **more)
+        seen()
+        return found
+
+    def then_seen(call):
+        def called(self, *given, **more):
+            found = call(self, *given, **more)
+            seen()
+            return found
+        return called
+
+    Stage.forward, Stage.backward, Stage.update = marked_forward, then_seen(backward), then_seen(update)
+
+
+def at_file(path, at):
+    found = re.search(r"iteration-(\d+)/layer-(\d+)[^/]*$", path)
+    if found:
+        gate("save", int(found[1]), int(found[2]), at)
+
+
+def gated_fsync(descriptor):
+    at_file(os.readlink(f"/proc/self/fd/{descriptor}"), 0)
+    fsync(descriptor)
+
+
+def gated_replace(source, target):
+    at_file(str(target), 1)
+    replace(source, target)
+
+
+# -- faults
+
+def plant_moments_lost():
+    """A training that is resumed begins with an optimizer that knows nothing."""
+    from troupe.layers import updates
+
+    updates.Updates.restore = lambda self, found: []
+
+
+def plant_held_rows_twice():
+    """The last held-out micro-batch is filled up with rows of the first."""
+    from troupe.layers import data
+
+    indices = data.Batches.indices
+
+    def wrapped(self, iteration, microbatch=None):
+        found = indices(self, iteration, microbatch)
+        return found if self._split == "train" else (found + list(range(self._rows)))[:self._rows]
+
+    data.Batches.indices = wrapped
+
+
+def plant_gradients_of_base():
+    """Weights that are not trained get gradients, which nothing reads."""
+    from troupe.models import tuned
+
+    parameter = tuned.TunedWeights.parameter
+
+    def wanting(self, name, shape):
+        found = parameter(self, name, shape)
+        if not found.requires_grad:
+            del found.troupe_frozen
+        return found.requires_grad_()
+
+    tuned.TunedWeights.parameter = wanting
+
+
+if folder and "TROUPE_WORKER_SOCKET" in os.environ:
+    marked_stage() if marks else gated_stage()
+    os.fsync, os.replace = gated_fsync, gated_replace
+    if fault:
+        globals()["plant_" + fault]()
