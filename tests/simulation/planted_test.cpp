@@ -17,6 +17,7 @@
 #include "runtime/journal/sqlite_journal.hpp"
 #include "simulation/fault_seeds.hpp"
 #include "simulation/planted.hpp"
+#include "simulation/refused_union.hpp"
 #include "simulation/seed_workers.hpp"
 
 namespace troupe {
@@ -165,6 +166,7 @@ TEST_CASE("each bug that breaks an invariant ends its process with the invariant
     {
       const written_errors errors;
       caught = run_seeds(1, 1, 1, run_journal);
+      if (caught.empty()) caught = run_seeds(1, 1, 1, run_refused_union);
       for (const auto& run :
            {run_fault_seed, run_changing_seed, run_union_seed, run_program_seed, run_groups_seed})
         if (caught.empty()) caught = run_seeds(1, 40, 1, run);

@@ -10,6 +10,7 @@
 #include "runtime/host/log.hpp"
 #include "simulation/fault_seeds.hpp"
 #include "simulation/prefill_seeds.hpp"
+#include "simulation/refused_union.hpp"
 #include "simulation/seed_workers.hpp"
 
 using namespace troupe::simulation;
@@ -60,6 +61,10 @@ TEST_CASE("10 fault seeds with pipelines in several datacenters satisfy the orac
 
 TEST_CASE("100 fault seeds with pipelines in several datacenters satisfy the oracle", "[.long]") {
   expect_good_seeds(100, run_groups_seed, " '100 fault seeds with pipelines *'");
+}
+
+TEST_CASE("a union on GPUs that another job has is refused, and its jobs run when they are free") {
+  CHECK(run_refused_union(1) == "");
 }
 
 TEST_CASE("the seeds come to the rare branches of the lease manager") {
