@@ -12,7 +12,8 @@ void stage_training::begin(const stage_setup& s) {
   setup_ = &s;
   evaluations_ = evaluations_of(s);
   iteration_ = s.first_iteration;
-  saved_ = s.shares_with ? 0 : iteration_;  // none has been written for what a peer has reached
+  // No checkpoint has been written of what a peer has reached.
+  saved_ = s.shares_with ? 0 : iteration_;
   tied_bytes_ = s.costs.tied_bytes;
   own_bytes_ = s.costs.gradient_bytes - std::min(s.costs.gradient_bytes, tied_bytes_);
   exchange_.begin(s, iteration_);

@@ -86,14 +86,6 @@ void trainer_state::prepare() {
   send_setups();
 }
 
-double trainer_state::tick_length_s() const {
-  return healing_.heals() ? std::min(tick_s, o_.cluster->settings.heartbeat_s) : tick_s;
-}
-
-std::uint32_t trainer_state::datacenter_of_node(address a) const {
-  return o_.cluster->nodes[node_of(a)].datacenter;
-}
-
 /// Opens the checkpoint directory, and finds the iteration to resume after: that of the newest
 /// checkpoint whose files are sound, whatever the controller knows of it.
 expected<void> trainer_state::find_checkpoint() {
@@ -312,12 +304,6 @@ void trainer_state::on_starting(const stage_report& r) {
                         watch_.setup_s()));
 }
 
-std::string trainer_state::stage_text(const stage_name& s) const {
-  const auto& setup = plan_.stages[stages_.index(s)];
-  return fmt::format("stage {} of pipeline {} on node {}", s.stage, s.pipeline,
-                     o_.cluster->nodes[node_of(setup.neighbours[s.stage])].name);
-}
-
 void trainer_state::add_report(std::size_t i, const stage_report& r) {
   stages_.add(i, r);
   program_.add(r);
@@ -342,10 +328,7 @@ void trainer_state::add_report(std::size_t i, const stage_report& r) {
   p.sums.add(r);
   signs_[i].report = r;
   signs_[i].report.tasks.clear();
-  if (++p.stages < stages_.size()) {
-    if (!missing_.empty()) add_missing_reports(r);
-    return;
-  }
+  if (++p.stages < stages_.size()) return add_missing_reports(r);
   p.sums.add_to(record, loss_divisors_);
   complete(record);
   pending_.erase(it);

@@ -96,6 +96,12 @@ void trainer_state::report_replan(const std::string& what, double kept_s) {
       others > 0 ? fmt::format(" ({} such changes since the last message)", others + 1) : ""));
 }
 
+std::string trainer_state::stage_text(const stage_name& s) const {
+  const auto& setup = plan_.stages[stages_.index(s)];
+  return fmt::format("stage {} of pipeline {} on node {}", s.stage, s.pipeline,
+                     o_.cluster->nodes[node_of(setup.neighbours[s.stage])].name);
+}
+
 double trainer_state::tokens_per_s() const {
   const auto& job = o_.order.spec;
   const double tokens = static_cast<double>(job.global_batch) * job.model.sequence;

@@ -10,6 +10,21 @@
 
 namespace troupe::actors {
 
+namespace {
+
+constexpr double longest_tick_s = 1;
+
+}  // namespace
+
+double trainer_state::tick_length_s() const {
+  return healing_.heals() ? std::min(longest_tick_s, o_.cluster->settings.heartbeat_s)
+                          : longest_tick_s;
+}
+
+std::uint32_t trainer_state::datacenter_of_node(address a) const {
+  return o_.cluster->nodes[node_of(a)].datacenter;
+}
+
 /// A stage may be reported by a host that it has been taken from.
 bool trainer_state::is_from_its_host(std::size_t i, address from) const {
   const auto& s = plan_.stages[i];
