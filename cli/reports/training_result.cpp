@@ -44,17 +44,6 @@ json values_document(const training_report& r) {
   return all;
 }
 
-void add_program(json& d, const training_result& t) {
-  const auto& p = *t.report.program;
-  d["engine"] = p.engine;
-  d["worker_ready_s"] = p.worker_ready_s;
-  d["values"] = values_document(t.report);
-  d["skipped_updates"] = p.skipped_updates;
-  d["peak_bytes"] = p.peak_bytes;
-  d["predicted_bytes"] = t.predicted_bytes > 0 ? json(std::llround(t.predicted_bytes)) : json();
-  if (t.job.train && t.job.train->program) add_tuning(d, t);
-}
-
 /// A model folder's training: its base, its adapter, and the losses of held-out samples.
 void add_tuning(json& d, const training_result& t) {
   const auto read = gpu::tuning_of(*t.job.train->program);
@@ -78,6 +67,17 @@ void add_tuning(json& d, const training_result& t) {
   }
   d["evaluations"] = std::move(all);
   d["best"] = std::move(best);
+}
+
+void add_program(json& d, const training_result& t) {
+  const auto& p = *t.report.program;
+  d["engine"] = p.engine;
+  d["worker_ready_s"] = p.worker_ready_s;
+  d["values"] = values_document(t.report);
+  d["skipped_updates"] = p.skipped_updates;
+  d["peak_bytes"] = p.peak_bytes;
+  d["predicted_bytes"] = t.predicted_bytes > 0 ? json(std::llround(t.predicted_bytes)) : json();
+  if (t.job.train && t.job.train->program) add_tuning(d, t);
 }
 
 /// Samples of all pipelines a second; 0: no iteration has been seen.
