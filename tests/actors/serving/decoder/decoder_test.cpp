@@ -417,7 +417,7 @@ TEST_CASE("a served model's device executes rounds on a thread of its own", "[de
   expected<decoder_model> opened = refuse(reason::kind::unknown, "");
   expected<std::vector<gpu::batch_result>> all = refuse(reason::kind::unknown, "");
   {
-    batch_thread device{[] { return served_device(4); }};
+    batch_thread device{[] { return expected<loaded_model>{{served_device(4)}}; }};
     device.open([&](expected<decoder_model> m) {
       opened = std::move(m);
       ++results;
@@ -449,8 +449,7 @@ TEST_CASE("a served model's device executes rounds on a thread of its own", "[de
 
   std::optional<reason> why;
   {
-    batch_thread none{
-        []() -> expected<std::unique_ptr<gpu::inference_device>> { throw std::bad_alloc{}; }};
+    batch_thread none{[]() -> expected<loaded_model> { throw std::bad_alloc{}; }};
     none.open([&](const expected<decoder_model>& m) {
       why = m.error();
       ++results;
