@@ -225,14 +225,12 @@ class timer {
                              : routes[s].forward.latency_s;
       const auto here = at().datacenter_of(0, s);
       for (std::uint32_t p = 1; p < at().pipelines; ++p) {
-        const auto there = at().datacenter_of(p, s);
+        // A peer elsewhere has the running sum a way before the first pipeline does, so that its
+        // word comes with that; and what it begins later by the answer's way, the next running sum
+        // takes to get there.
         const auto& near = routes[std::size_t{p} * stages + s].peers;
-        ways.peers[std::size_t{p} * stages + s] =
-            here != there
-                ? link_between(c_, here, there, job_.pipeline.connections).latency_us * 1e-6 +
-                      costs(p, s).handling_s
-            : near.empty() ? 0
-                           : near.front().route.latency_s;
+        if (here == at().datacenter_of(p, s) && !near.empty())
+          ways.peers[std::size_t{p} * stages + s] = near.front().route.latency_s;
       }
     }
     return ways;

@@ -9,7 +9,7 @@ namespace troupe::planners {
 /// a program, which has other state than weights, nor one whose stages lend their bubbles.
 inline bool heals(const job_spec& job) {
   return job.train && job.train->on_loss.value_or("heal") == "heal" && !job.train->program &&
-         !job.pipeline.bubbles;
+         !job.slots && !job.pipeline.bubbles;
 }
 
 /// The same of one with this plan, by which its stages have peers or have none.

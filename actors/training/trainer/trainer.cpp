@@ -70,7 +70,7 @@ void trainer_state::prepare() {
     s.incarnation = o_.incarnation;
   }
   stages_.resume_after(first_);
-  signs_.assign(plan_.stages.size(), {now_s(), 0, {}});
+  signs_.assign(plan_.stages.size(), {now_s(), 0, {}, {}});
   ticked_s_ = now_s();
   watch_.begin(now_s());
   if (uses_real_devices(plan_) && !plan_.bare_wan.empty())
@@ -204,6 +204,7 @@ void trainer_state::on(const inbound<stage_report>& m) {
   if (!is_from_its_host(i, m.from)) return;
   watch_.on_report(at_s);
   signs_[i].answered_s = at_s;
+  signs_[i].asked_s.reset();
   if (r.request_sent_s > 0)
     signs_[i].longest_s = std::max(0.98 * signs_[i].longest_s,
                                    (at_s - r.request_sent_s) - (r.replied_s - r.received_s));

@@ -190,6 +190,7 @@ class trainer_state {
 
   struct last_sign {
     double answered_s = 0, longest_s = 0;  // when, and the longest of its recent round trips
+    std::optional<double> asked_s;         // when first since then
     stage_report report;                   // of its newest iteration, without tasks
   };
   std::vector<last_sign> signs_;       // by stage

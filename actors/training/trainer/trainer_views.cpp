@@ -62,6 +62,7 @@ void trainer_state::begin_view() {
   for (const auto i : lost) {
     stages_.begin_again(i);
     signs_[i].answered_s = now_s();
+    signs_[i].asked_s.reset();
   }
   send_setups();
   ask_stages();
@@ -149,13 +150,16 @@ void trainer_state::suspect_silent() {
   for (std::size_t i = 0; i < signs_.size() && !ended_; ++i) {
     const auto host = plan_.stages[i].neighbours[plan_.stages[i].name.stage];
     const double silent_s = now - signs_[i].answered_s;
-    if (silent_s <= settings.heartbeat_s || std::ranges::count(healing_.lost(), i) > 0) continue;
+    if (silent_s < settings.heartbeat_s || std::ranges::count(healing_.lost(), i) > 0) continue;
+    if (!signs_[i].asked_s) signs_[i].asked_s = now;
+    // A question takes its time to the host and back.
+    const bool asked = now - *signs_[i].asked_s >= std::min(settings.heartbeat_s, 0.5 * silent_s);
     const bool near = datacenter_of_node(host) == datacenter_of_node(o_.messenger.self());
     const double limit_s =
         near ? std::max(2 * settings.heartbeat_s, 4 * signs_[i].longest_s) : lease_s;
     const auto why = fmt::format("no answer for {:.3g} s", silent_s);
-    if (silent_s > limit_s && heal(i, why)) continue;
-    if (silent_s > lease_s + start_s)
+    if (asked && silent_s > limit_s && heal(i, why)) continue;
+    if (asked && silent_s > lease_s + start_s)
       return fail(part_report::state::stopped,
                   fmt::format("{}: {}", stage_text(plan_.stages[i].name), why));
     if (stages_.is_ready(i)) run(i);

@@ -39,7 +39,8 @@ job_spec saved_in(const troupe::test::scratch& directory, std::uint64_t count) {
 /// With a target of 2.0 for its held-out loss, which is known after every fourth iteration.
 job_spec with_target(std::uint64_t count) {
   auto job = two_stages(count);
-  job.train->program.emplace().arguments = R"({"evaluate_every":4,"held_out_rows":9})";
+  job.train->program.emplace().arguments =
+      R"({"base":"b","data":"d","evaluate_every":4,"held_out_rows":9})";
   job.train->target_loss = 2.0;
   return job;
 }

@@ -72,7 +72,7 @@ TEST_CASE("groups of pipelines take the time of their plan's estimate, and its b
   CHECK(near >= 57);  // of 60
 }
 
-TEST_CASE("peers in two datacenters agree on updates in one way there and back") {
+TEST_CASE("peers in two datacenters agree on updates beside their running sums") {
   constexpr double way_s = 0.02;
   for (const std::uint32_t stages : {1u, 2u}) {
     CAPTURE(stages);
@@ -106,10 +106,8 @@ TEST_CASE("peers in two datacenters agree on updates in one way there and back")
     const auto without = planners::evaluate(c, x.job, *timed, planners::fidelity::simulated);
     REQUIRE(with);
     REQUIRE(without);
-    const double longer_s = with->iteration_s - without->iteration_s;
-    CAPTURE(with->iteration_s, longer_s);
-    CHECK(longer_s >= 0.9 * 2 * way_s);
-    CHECK(longer_s <= 1.1 * 2 * way_s);
+    CAPTURE(with->iteration_s);
+    CHECK(with->iteration_s == Approx(without->iteration_s).epsilon(0.001));
     training_simulation_options o;
     o.cluster = std::make_shared<const cluster>(c);
     o.job = x.job;

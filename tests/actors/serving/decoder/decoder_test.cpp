@@ -417,7 +417,7 @@ TEST_CASE("a served model's device executes rounds on a thread of its own", "[de
   expected<decoder_model> opened = refuse(reason::kind::unknown, "");
   expected<std::vector<gpu::batch_result>> all = refuse(reason::kind::unknown, "");
   {
-    batch_thread device{[] { return expected<loaded_model>{{served_device(4)}}; }};
+    batch_thread device{[] { return expected<loaded_model>{loaded_model{served_device(4), {}}}; }};
     device.open([&](expected<decoder_model> m) {
       opened = std::move(m);
       ++results;
