@@ -1,5 +1,6 @@
 #include <signal.h>
 
+#include <fmt/format.h>
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <map>
