@@ -167,12 +167,12 @@ void assume_model(map_reader& map, job_spec& job) {
 /// The model of a training's program, for a file that names none.
 void describe_model(map_reader& map, job_spec& job, const program_description& describe) {
   if (!describe)
-    return map.fail("model",
-                    job.train->program->file.empty()
-                        ? "missing; expected a command that reads the folder of train.base: "
-                          "submit, plan, check or train"
-                        : "missing; expected the file that `troupe describe PROGRAM --out FILE` "
-                          "writes");
+    return map.fail(
+        "model", job.train->program->file.empty()
+                     ? "missing; expected the model, or a command that reads it from train.base: "
+                       "submit, plan, check, train"
+                     : "missing; expected the file that `troupe describe PROGRAM --out FILE` "
+                       "writes");
   if (!map.found().good()) return;
   auto& p = *job.train->program;
   auto m = p.file.empty()

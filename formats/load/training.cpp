@@ -120,8 +120,9 @@ void read_base(map_reader& train, tuning& u, std::uint64_t seed, const fs::path&
 void check_tuning_keys(map_reader& train, const tuning& u) {
   for (const auto* key : {"program", "arguments", "vocabulary"})
     if (train.find(key))
-      train.fail(key,
-                 "found with base, which has the layers and the tokenizer; expected one of them");
+      train.fail(
+          key,
+          "found with base, which has its own layers and tokenizer; expected only one of the two");
   if (u.held_out > 0 && !u.eval_data.empty())
     train.fail("held_out", "found with eval_data, which is held out; expected one of them");
   if (train.find("evaluate_every") && !u.has_held_out())
@@ -137,7 +138,7 @@ void check_tuning_keys(map_reader& train, const tuning& u) {
                "update");
   if (u.adapter_rank > 0 && u.frozen_layers > 0)
     train.fail("frozen_layers",
-               "found with adapter, which freezes all layers; expected one of them");
+               "found with adapter, which freezes all layers; expected only one of the two");
 }
 
 std::string arguments_of(const tuning& u) {

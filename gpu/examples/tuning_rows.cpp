@@ -50,7 +50,7 @@ expected<example_set> held_out_of(example_set& all, const tuning& u, std::uint64
   lines.erase(std::unique(lines.begin(), lines.end()), lines.end());
   if (lines.size() < 2)
     return refuse(reason::kind::invalid,
-                  "{}: found one line, expected at least two for a held_out of {}", u.data,
+                  "{}: found one example, expected at least two to split off held_out ({})", u.data,
                   u.held_out);
   const auto share = std::lround(u.held_out * static_cast<double>(lines.size()));
   const auto count = std::clamp<std::size_t>(static_cast<std::size_t>(share), 1, lines.size() - 1);

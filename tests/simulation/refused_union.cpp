@@ -1,7 +1,12 @@
 #include "simulation/refused_union.hpp"
 
+#include <cstdint>
+#include <iterator>
 #include <memory>
+#include <string>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include <fmt/format.h>
 

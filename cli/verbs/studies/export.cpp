@@ -47,17 +47,16 @@ class export_verb final : public verb {
         ->check(CLI::IsMember({"safetensors", "pt"}));
     app.add_flag("--merged", merged_, "An adapter with its base: a folder of all weights");
     app.add_flag("--best", best_,
-                 "The checkpoint with the lowest held-out loss instead of the newest");
+                 "Export the checkpoint with the lowest held-out loss, not the newest");
     app.add_option("--dtype", dtype_,
                    "Of a fine-tuned folder's weights: base (default), as its base has them, or f32")
         ->check(CLI::IsMember({"base", "f32"}));
     app.add_option("--python", python_,
                    "Python interpreter for --format pt (default: $TROUPE_PYTHON, else python3)");
     app.footer(
-        "The folder is for GPT2LMHeadModel.from_pretrained of Python's transformers; a program's, "
-        "for nn.Sequential(*layers).load_state_dict or troupe.load; of a training with base it is "
-        "a "
-        "model folder, or an adapter in PEFT's format.");
+        "GPT2LMHeadModel.from_pretrained of Python's transformers reads the folder. A program's is "
+        "read by nn.Sequential(*layers).load_state_dict or troupe.load. A training with base gives "
+        "a model folder, or an adapter in PEFT's format.");
   }
 
   int run(output& out) override {

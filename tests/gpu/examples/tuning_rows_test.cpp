@@ -61,13 +61,13 @@ TEST_CASE("a share of the lines is held out, the same for the same seed, and no 
   CHECK(all->trained.trained_tokens == sum);
 }
 
-TEST_CASE("a file of held-out examples leaves the data whole, and one line cannot be shared") {
+TEST_CASE("a file of held-out examples leaves the data whole, and one example cannot be split") {
   const test::scratch here;
   auto u = scribe(here.write("data.jsonl", questions(1)));
   u.held_out = 0.5;
   const auto none = read_tuning_rows(u, 1);
   REQUIRE(!none);
-  CHECK(none.error().text.find("found one line, expected two at least") != std::string::npos);
+  CHECK(none.error().text.find("found one example, expected at least two") != std::string::npos);
   u.held_out = 0;
   u.eval_data = here.write("held.jsonl", questions(3));
   const auto both = read_tuning_rows(u, 1);
