@@ -21,7 +21,6 @@ namespace troupe::actors {
 
 namespace {
 
-constexpr double tick_s = 1;
 constexpr std::uint64_t window = 100;           // iterations that stages run on their own
 constexpr std::size_t profile_iterations = 64;  // whose median costs are the profile
 
@@ -411,7 +410,7 @@ void trainer_state::on(const tick&) {
     if (healing_.heals()) suspect_silent();
     if (healing_.is_changing()) ask_stages();
     if (!stages_.all_ready()) send_setups();
-    const bool silent = watch_.silent_s(now_s()) > tick_s;
+    const bool silent = watch_.silent_s(now_s()) > longest_tick_s;
     for (std::size_t i = 0; stages_.all_ready() && i < stages_.size(); ++i)
       if (silent && (stopping_ || joining_ || ending_ || stages_.done(i) < until_)) run(i);
     for (std::size_t i = 0; stages_.all_ready() && i < stages_.size(); ++i)

@@ -140,6 +140,7 @@ class trainer_state {
   double now_s() const { return o_.messenger.now_s(); }
   double tokens_per_s() const;
   std::uint32_t datacenter_of_node(address a) const;
+  static constexpr double longest_tick_s = 1;
   double tick_length_s() const;
   std::uint64_t total() const { return target_at_.value_or(o_.order.spec.iterations); }
   bool saves() const {

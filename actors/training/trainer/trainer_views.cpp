@@ -10,12 +10,6 @@
 
 namespace troupe::actors {
 
-namespace {
-
-constexpr double longest_tick_s = 1;
-
-}  // namespace
-
 double trainer_state::tick_length_s() const {
   return healing_.heals() ? std::min(longest_tick_s, o_.cluster->settings.heartbeat_s)
                           : longest_tick_s;

@@ -54,11 +54,13 @@ simulated_training run(training_simulation_options o) {
   return *done;
 }
 
+/// A tensor, or one of its stripes: between gateways those that have a body travel in stripes.
 std::optional<tensor> tensor_in(const frame& f) {
   const auto e = peek(f.header.bytes());
-  if (!e || e->type != type_id<tensor>) return {};
+  if (!e || (e->type != type_id<tensor> && e->type != type_id<stripe>)) return {};
   auto m = decode(f.header.bytes());
   if (!m) return {};
+  if (const auto* s = std::get_if<stripe>(&m->second)) return s->what;
   return std::get<tensor>(m->second);
 }
 
