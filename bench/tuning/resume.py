@@ -2,6 +2,7 @@
 
 import os
 import random
+import sys
 import time
 
 from runs import Training, root
@@ -91,8 +92,10 @@ def resume(bench, parts, points, fault=""):
 def compare(bench, parts, kind, calm, killed, base, held):
     expected, found = calm.curve(), killed.curve()
     for name in exact:
-        wrong = sum(found.get(n, {}).get(name) != row[name] for n, row in expected.items())
-        bench.at_most(f"{kind}_{name}_unequal", wrong, 0)
+        wrong = [n for n, row in expected.items() if found.get(n, {}).get(name) != row[name]]
+        bench.at_most(f"{kind}_{name}_unequal", len(wrong), 0)
+        for n in wrong:
+            print(f"{kind}, {name} of iteration {n}: {found.get(n, {}).get(name)}, expected {expected[n][name]}", file=sys.stderr)
     evaluated = sum(bool(row["held_out_loss"]) for row in expected.values())
     bench.at_least(f"{kind}_evaluations", evaluated, calm.job["iterations"] // evaluate_every)
     bench.at_most(f"{kind}_best_unequal", int(calm.best() != killed.best()), 0)

@@ -115,7 +115,7 @@ class Training:
         if not os.path.exists(path):
             return {}
         with open(path) as file:
-            return {int(row["iteration"]): row for row in csv.DictReader(file) if (row["iteration"] or "").isdigit()}
+            return {int(row["iteration"]): row for row in csv.DictReader(file, restval="") if (row["iteration"] or "").isdigit()}
 
     def complete(self):
         if not os.path.isdir(self.saved):

@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// `shared`: parameters of it that another layer has, too.
+/// `shared`: parameters of it that another layer has, too; they are the first one's.
 model_operator operator_of(const json& layer, std::size_t index, double shared) {
   model_operator op;
   op.name = fmt::format("{}-{}", index, layer.at("name").get<std::string>());
@@ -55,8 +55,7 @@ troupe::model model_of(const json& found, const layer_file& p) {
   if (!found.at("clip_norm").is_null() || found.at("precision") == "fp16") m.needs_norm = true;
   for (const auto& layer : found.at("layers")) {
     const auto index = m.operators.size();
-    const bool ties = index == 0 || index + 1 == found.at("layers").size();
-    m.operators.push_back(operator_of(layer, index, ties ? m.tied_parameters.value_or(0) : 0));
+    m.operators.push_back(operator_of(layer, index, index == 0 ? m.tied_parameters.value_or(0) : 0));
   }
   if (!m.operators.empty())  // the loss is in the last layer's stage
     m.operators.back().kept_bytes += found.at("loss_kept_bytes").get<double>();

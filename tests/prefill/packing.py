@@ -3,20 +3,21 @@
 `whole` and `resumable` must be within 0.03 of it.
 
 The bubbles are those of the training alone, as --timeline draws them, repeated. A prompt's time follows from the
-served model's shape: multiplications at 60 % of an A100's peak, and 128 rows more than it has. Rule whole: each
-datacenter has one queue of which only the first prompt may begin; the next one goes to the device, of all, whose bubble
-holds it soonest. (Troupe gives it to the front with the fewest prompts under way, which costs more where prompts are
-short: 0.08 for Llama 3.2 1B, which is therefore not compared.) Rule resumable: each bubble is full except for half of
-an operation.
+served model's shape: multiplications at 60 % of an A100's peak, and 128 rows more than it has. Rule whole: as many
+prompts as Troupe is given are always under way; the next one goes to the datacenter with the fewest, and there to the
+device that can begin it soonest behind its own others. Rule resumable: each bubble is full except for half of an
+operation.
 
-Two more lines, which Troupe is not compared with, show what the rule whole is worth with other queues: with one for all
-datacenters, and with one in which a prompt that fits no bubble stays first instead of being declined.
+Two more lines, which Troupe is not compared with, show what the rule whole is worth with one queue for all devices, of
+which only the first prompt may begin, and with one in which a prompt that fits no bubble stays first instead of being
+declined.
 
 Prints used shares of the devices' time; ends with 1 if they differ. Only Python's standard library."""
 
 import argparse
 import collections
 import csv
+import heapq
 import itertools
 import json
 import os
@@ -29,6 +30,7 @@ HALF_RATE_ROWS = 128
 OPERATION_S = 1e-3
 MOST_DIFFERENCE = 0.03
 ITERATIONS = 190  # that the packing fills
+UNDER_WAY = 256
 
 
 def prompt_seconds(shape):
@@ -70,30 +72,40 @@ class training:
         return None
 
 
-def per_datacenter(device):
-    return device[0]
+def whole(t, lengths, seconds):
+    free, under_way, ends = collections.defaultdict(float), collections.Counter(), []
+    datacenters = sorted({datacenter for datacenter, _ in t.bubbles})
+    end_s, used_s, now_s = ITERATIONS * t.iteration_s, 0, 0
+    for n in itertools.cycle(lengths):
+        length_s = seconds(n)
+        if len(ends) == UNDER_WAY:
+            now_s, ended = heapq.heappop(ends)
+            under_way[ended] -= 1
+        if now_s > end_s:
+            return t.used + used_s / len(t.bubbles) / end_s
+        there = min(datacenters, key=lambda d: under_way[d])
+        places = ((t.soonest(d, max(free[d], now_s), length_s), d) for d in t.bubbles if d[0] == there)
+        begin, device = min(((at, d) for at, d in places if at is not None), default=(0, None))
+        if device is None:
+            continue  # it fits no bubble
+        free[device] = begin + length_s
+        under_way[there] += 1
+        heapq.heappush(ends, (free[device], there))
+        used_s += length_s if free[device] <= end_s else 0
 
 
-def one_for_all(_device):
-    return 0
-
-
-def whole(t, lengths, seconds, queue_of=per_datacenter, declines=True):
-    free, begun = collections.defaultdict(float), collections.defaultdict(float)
+def in_one_queue(t, lengths, seconds, declines):
+    free, begun_s = collections.defaultdict(float), 0
     end_s, used_s = ITERATIONS * t.iteration_s, 0
     for n in itertools.cycle(lengths):
         length_s = seconds(n)
-        places = []
-        for device in t.bubbles:
-            begin = t.soonest(device, max(free[device], begun[queue_of(device)]), length_s)
-            if begin is not None:
-                places.append((begin, device))
-        if not places and declines:
-            continue  # it fits no bubble
-        begin, device = min(places, default=(end_s, None))
+        places = ((t.soonest(d, max(free[d], begun_s), length_s), d) for d in t.bubbles)
+        begin, device = min(((at, d) for at, d in places if at is not None), default=(end_s, None))
+        if device is None and declines:
+            continue
         if begin + length_s > end_s:
             return t.used + used_s / len(t.bubbles) / end_s
-        free[device], begun[queue_of(device)] = begin + length_s, begin
+        free[device], begun_s = begin + length_s, begin
         used_s += length_s
 
 
@@ -118,20 +130,20 @@ def main():
         lengths = [int(r["prompt_tokens"]) for r in csv.DictReader(l for l in f if not l.startswith("#"))]
     with tempfile.TemporaryDirectory() as directory:
         timeline = os.path.join(directory, "timeline.json")
-        alone = training(timeline, run("--timeline", timeline)["iteration_s"]["mean"])
+        alone = training(timeline, run("--timeline", timeline)["iteration_s"]["p50"])
     models = {name: at("models", name + ".json") for name in ("llama3-8b", "llama3.2-1b")}
     seconds = {name: prompt_seconds(json.load(open(path))) for name, path in models.items()}
     wrong = 0
-    for name, rule, pack in (("llama3-8b", "whole", whole), ("llama3-8b", "resumable", resumable),
-                             ("llama3.2-1b", "resumable", resumable)):
+    for name, rule, pack in itertools.chain.from_iterable(
+            ((name, "whole", whole), (name, "resumable", resumable)) for name in models):
         packed = pack(alone, lengths, seconds[name])
-        said = run("--prefill", "azure", "--prefill-model", models[name], "--depth", "1", "--saturated", "256",
+        said = run("--prefill", "azure", "--prefill-model", models[name], "--depth", "1", "--saturated", str(UNDER_WAY),
                    "--rule", rule)["prefill"]["utilization"]["after"]
         bad = abs(said - packed) > MOST_DIFFERENCE
         wrong += bad
         print(f"{name:12} {rule:10} used {said:.4f}, packed by this script {packed:.4f}{'  WRONG' if bad else ''}")
     for text, declines in (("one queue", True), ("one queue, nothing declined", False)):
-        packed = whole(alone, lengths, seconds["llama3-8b"], one_for_all, declines)
+        packed = in_one_queue(alone, lengths, seconds["llama3-8b"], declines)
         print(f"{'llama3-8b':12} {'whole':10} with {text}, packed by this script {packed:.4f}")
     return 1 if wrong else 0
 
