@@ -74,6 +74,7 @@ class local_process_runner final : public process_runner {
     if (const auto killed = runtime::reap_orphans(records_.string()); !killed.empty())
       runtime::log(runtime::log_level::warn, "node", "killed programs of an earlier process",
                    {{"groups", killed.size()}});
+    look_for_torch();
     auto started = runtime::keeper_server::start(records_.string(), lock);
     if (!started) return refuse(started.error());
     keepers_ = std::move(*started);
@@ -86,6 +87,8 @@ class local_process_runner final : public process_runner {
     constexpr std::size_t count = 64;
     return runtime::free_ports(count, std::exchange(first_port_, first_port_ + count));
   }
+
+  std::optional<python_environment> python() const override { return python_; }
 
   expected<void> start(const work_order& w) override {
     if (w.port && !runtime::is_free_port(*w.port))
@@ -224,6 +227,14 @@ class local_process_runner final : public process_runner {
     return keepers_->run(o, until_s_);
   }
 
+  void look_for_torch() {
+    constexpr double limit_s = 10;
+    const auto interpreter = runtime::python_interpreter({});
+    const auto file = records_.parent_path() / "torch-version";
+    const auto found = runtime::find_torch(interpreter, file.string(), limit_s);
+    if (found) python_ = python_environment{interpreter, *found};
+  }
+
   /// Ends this host, with the reason, so that its supervisor restarts it: a node that cannot start
   /// programs would otherwise look idle.
   void check_keepers() const {
@@ -354,9 +365,10 @@ class local_process_runner final : public process_runner {
   runtime::real_clock clock_;
   double until_s_ = std::numeric_limits<double>::infinity();
   std::uint64_t first_port_;  // of the next that are looked for; nodes of a machine differ
-  std::string unable_;        // to start programs: the reason,
-  double retry_s_ = 0;        // and when it is tried again
-  int failures_ = 0;          // in a row
+  std::optional<python_environment> python_;
+  std::string unable_;  // to start programs: the reason,
+  double retry_s_ = 0;  // and when it is tried again
+  int failures_ = 0;    // in a row
   std::unique_ptr<runtime::keeper_server> keepers_;
   std::map<lease_id, running> running_;
   worker_runner workers_;

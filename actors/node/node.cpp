@@ -434,6 +434,7 @@ node_report node_state::make_report() {
   r.lost = lost();
   r.new_state = options_.new_state;
   if (!ports_.empty()) r.ports = ports_;
+  if (options_.process_runner) r.python = options_.process_runner->python();
   if (options_.cluster->version > 0) r.cluster = options_.cluster->version;
   for (auto& [id, p] : parts_) {
     if (!is_over(p.report) && p.simulated)

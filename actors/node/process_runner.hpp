@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,9 @@ class process_runner {
 
   /// Free ports at which ranks of programs may meet, rank 0 being started here.
   virtual std::vector<std::uint16_t> free_ports() { return {}; }
+
+  /// The interpreter of this node's workers, and whether it has PyTorch; none: not known.
+  virtual std::optional<python_environment> python() const { return {}; }
 
   /// The node's lease: nothing may run beyond this time on the node's monotonic clock, whatever
   /// happens to the node. Also applies to programs started later.

@@ -35,4 +35,14 @@ struct named_value {
   TROUPE_FIELDS(named_value, name, sum, weight);
 };
 
+/// Losses of held-out samples, as a training has evaluated them.
+struct held_out_losses {
+  std::uint64_t iteration = 0;  // of the newest evaluation: after that many
+  double loss = 0;
+  std::uint64_t best_iteration = 0;  // of the lowest loss; of equal ones the first
+  double best_loss = 0;
+
+  TROUPE_FIELDS(held_out_losses, iteration, loss, best_iteration, best_loss);
+};
+
 }  // namespace troupe

@@ -240,13 +240,14 @@ struct job_status {
   std::optional<double> retry_in_s{};  // it is not started before; none: it does not wait for that
   /// A sentence for each group of its plan's pipelines; none: they are alike.
   std::optional<std::vector<std::string>> groups{};
+  std::optional<held_out_losses> held_out{};  // of a training that has evaluated
   static constexpr std::size_t required = 24;
 
   TROUPE_FIELDS(job_status, job, name, state, submitted_s, started_s, ended_s, progress, history,
                 how, where, predicted_bytes, peak_bytes, detail, owner, waiting_reason, model,
                 command, priority, exit_code, iteration, iterations, loss, tokens_per_s, eta_s,
                 failed_rank, failed_node, ended_ranks, merged_with, lease, follows, elastic, why,
-                ends, retry_in_s, groups);
+                ends, retry_in_s, groups, held_out);
 };
 
 /// A job's row as far as its file determines it. Keys that clients see are copied here, next to

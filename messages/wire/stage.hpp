@@ -452,13 +452,14 @@ struct training_report {
   /// The newest complete iteration; none: devices are simulated, or none is complete.
   std::optional<iteration_timeline> timeline{};
   std::optional<program_training> program{};
-  std::optional<training_heals> heals{};  // none: nothing was lost
+  std::optional<training_heals> heals{};      // none: nothing was lost
+  std::optional<held_out_losses> held_out{};  // none: it has not evaluated
   static constexpr std::size_t required = 19;
 
   TROUPE_FIELDS(training_report, lease, job, sequence, schedule, device, stages, pipelines,
                 microbatches, tensor_parallel, tokens_per_s, max_in_flight, wan_bytes,
                 wan_utilization, saved, measured, planned_s, lower_bound_s, events, iterations,
-                bubbles, timeline, program, heals);
+                bubbles, timeline, program, heals, held_out);
 };
 
 /// Controller to trainer: it has that report and all earlier ones.

@@ -154,6 +154,14 @@ struct part_report {
                 rank);
 };
 
+/// The interpreter with which a node starts workers of jobs that name none.
+struct python_environment {
+  std::string interpreter;  // as the node calls it: a name in its PATH, or a path
+  std::string torch;  // PyTorch's version, by the packages; empty: it has none, or does not run
+
+  TROUPE_FIELDS(python_environment, interpreter, torch);
+};
+
 /// Node to controller: its complete state. Sent on every change, and with every heartbeat until the
 /// controller has received it; after that a node_heartbeat refers to it.
 struct node_report {
@@ -177,10 +185,11 @@ struct node_report {
   /// Version of the cluster that the node follows; none: 0. The answer to an older one than the
   /// controller's is `cluster_update` alone.
   std::optional<std::uint64_t> cluster{};
+  std::optional<python_environment> python{};  // none: not known, or the node is simulated
   static constexpr std::size_t required = 9;
 
   TROUPE_FIELDS(node_report, incarnation, sequence, epoch, orders, parts, reserved, journal, lost,
-                new_state, ports, cluster);
+                new_state, ports, cluster, python);
 };
 
 /// Node to its gateway, every heartbeat: the last report still holds, and the orders that it

@@ -83,6 +83,15 @@ struct unusable_node {
   const char* state = "";  // "absent" or "drained"
 };
 
+/// A node whose interpreter has no PyTorch, by its own report. Workers of trainings cannot start
+/// there, unless their job names another interpreter.
+struct node_without_torch {
+  node_index node = 0;
+  std::string interpreter;
+
+  bool operator==(const node_without_torch&) const = default;
+};
+
 /// A job that was submitted lately, whether or not it has ended since. Policy troupe estimates the
 /// load from these.
 struct recent_arrival {
@@ -120,6 +129,7 @@ struct snapshot {
   /// While a policy decides: gets its notes of waiting jobs; null: nobody asks why they wait. When
   /// it is asked why: those of its last decision.
   wait_notes* notes = nullptr;
+  std::span<const node_without_torch> without_torch{};  // by index
   /// The changes of the views in `waiting` and `running`, all of which have numbers; null: nobody
   /// notes them, and who keeps what it knows of the jobs looks through the lists.
   const view_changes* changes = nullptr;
@@ -137,6 +147,7 @@ struct snapshot {
     snapshot s{now_s,    cluster,   other_idle, other_waiting, other_running, moving,
                unusable, changed_s, arrivals,   unions,        shared_cluster};
     s.notes = notes;
+    s.without_torch = without_torch;
     return s;
   }
 

@@ -4,8 +4,11 @@
 #include <iterator>
 #include <optional>
 #include <utility>
+#include <vector>
 
+#include "messages/base/refuse.hpp"
 #include "messages/domain/work_kind.hpp"
+#include "planners/cluster/queue_order.hpp"
 #include "planners/policy/placement.hpp"
 #include "planners/policy/split_views.hpp"
 #include "planners/policy/wrapped_policy.hpp"
@@ -61,10 +64,87 @@ class trainings_policy final : public wrapped_policy {
   }
 };
 
+bool needs_it(const job_view& j) {
+  return needs_torch(*j.spec);
+}
+
+/// The nodes that such a training cannot use, by index.
+std::vector<unusable_node> unusable_without_torch(const snapshot& s) {
+  std::vector<unusable_node> all{s.unusable.begin(), s.unusable.end()};
+  for (const auto& w : s.without_torch) {
+    const auto at = std::ranges::lower_bound(all, w.node, {}, &unusable_node::node);
+    if (at == all.end() || at->node != w.node) all.insert(at, {w.node, "without PyTorch"});
+  }
+  return all;
+}
+
+class torch_nodes_policy final : public wrapped_policy {
+ public:
+  explicit torch_nodes_policy(std::shared_ptr<const policy> inner)
+      : wrapped_policy{std::move(inner)} {}
+
+  std::vector<decision> decide(const snapshot& s, random_source& random) const override {
+    const split_views waiting{s.waiting, needs_it}, running{s.running, needs_it};
+    if (s.without_torch.empty() || !waiting.any_own()) return inner().decide(s, random);
+    const auto unusable = unusable_without_torch(s);
+    const auto with_it = idle_with_torch(s.without_torch, s.idle);
+    auto own = s.with(with_it, waiting.own(), running.own());
+    own.unusable = unusable;
+    auto decisions = inner().decide(own, random);
+    auto left = s.idle;
+    for (const auto& d : decisions)
+      if (d.starts() && !d.after) take(left, d.where);
+    auto others = inner().decide(s.with(left, waiting.seen(), running.seen()), random);
+    std::ranges::move(others, std::back_inserter(decisions));
+    return decisions;
+  }
+
+  reason why_waiting(const snapshot& s, job_id job) const override {
+    const auto at = s.waiting.find(job);
+    if (at == s.waiting.end() || s.without_torch.empty() || !needs_it(at->second))
+      return inner().why_waiting(s, job);
+    const auto unusable = unusable_without_torch(s);
+    if (auto none = why_none(s, unusable)) return *none;
+    const auto idle = idle_with_torch(s.without_torch, s.idle);
+    auto own = s.with(idle, s.waiting, s.running);
+    own.unusable = unusable;
+    return inner().why_waiting(own, job);
+  }
+
+ private:
+  /// If no node that is there has it.
+  static std::optional<reason> why_none(const snapshot& s,
+                                        const std::vector<unusable_node>& unusable) {
+    for (node_index n = 0; n < s.cluster.nodes.size(); ++n)
+      if (!s.cluster.nodes[n].removed &&
+          !std::ranges::binary_search(unusable, n, {}, &unusable_node::node))
+        return {};
+    const auto& first = s.without_torch.front();
+    return because(reason::kind::insufficient,
+                   "no node has PyTorch: {} on {} finds no module torch; install it there and "
+                   "restart the node, or name an interpreter that has it (`python:`, "
+                   "$TROUPE_PYTHON)",
+                   first.interpreter, s.cluster.nodes[first.node].name);
+  }
+};
+
 }  // namespace
 
 std::unique_ptr<policy> with_trainings(std::shared_ptr<const policy> inner) {
   return std::make_unique<trainings_policy>(std::move(inner));
+}
+
+bool needs_torch(const job_spec& job) {
+  return job.train && job.train->program && job.train->program->python.empty();
+}
+
+idle_index idle_with_torch(std::span<const node_without_torch> without, idle_index idle) {
+  for (const auto& w : without) idle.set_idle(w.node, 0);
+  return idle;
+}
+
+std::unique_ptr<policy> with_torch_nodes(std::shared_ptr<const policy> inner) {
+  return std::make_unique<torch_nodes_policy>(std::move(inner));
 }
 
 }  // namespace troupe::planners

@@ -24,7 +24,8 @@ namespace {
 class scheduled_policy final : public wrapped_policy {
  public:
   explicit scheduled_policy(const std::shared_ptr<const policy>& own)
-      : wrapped_policy{with_serving(with_reservation(with_exact_gpus(with_trainings(own))))},
+      : wrapped_policy{with_torch_nodes(
+            with_serving(with_reservation(with_exact_gpus(with_trainings(own)))))},
         own_{own} {}
 
   std::vector<decision> decide(const snapshot& s, random_source& random) const override {
@@ -42,6 +43,7 @@ class scheduled_policy final : public wrapped_policy {
       return std::ranges::all_of(jobs,
                                  [this](const auto& entry) { return is_plain(entry.second); });
     };
+    if (!s.without_torch.empty()) return inner();
     if (s.all_plain) return *own_;
     return are_plain(s.waiting) && are_plain(s.running) && are_plain(s.moving) ? *own_ : inner();
   }

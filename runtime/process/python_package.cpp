@@ -6,12 +6,27 @@
 #include <string_view>
 #include <system_error>
 
+#include "runtime/host/wait.hpp"
+#include "runtime/process/process.hpp"
+
 namespace troupe::runtime {
 
 namespace {
 
 namespace fs = std::filesystem;
 
+/// Reading all packages' metadata would take four times as long. A build in place of a package has
+/// no folder with a version, and only a finder of its own may know it.
+constexpr const char* torch_version = R"(
+import os
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
+found = PathFinder.find_spec("torch") or find_spec("torch")
+if found:
+    folder = os.path.dirname(os.path.dirname(found.origin or "./torch/"))
+    named = sorted(n for n in os.listdir(folder) if n.startswith("torch-"))
+    print(named[0].split("-")[1] if named else "unknown")
+)";
 /// The text in quotes of the line that assigns __version__.
 std::string version_of(const fs::path& init) {
   constexpr std::string_view before = "__version__ = \"";
@@ -40,6 +55,25 @@ std::string python_interpreter(const std::string& named) {
   if (!named.empty()) return named;
   const char* own = std::getenv("TROUPE_PYTHON");
   return own && *own ? own : "python3";
+}
+
+std::optional<std::string> find_torch(const std::string& interpreter, const std::string& file,
+                                      double limit_s) {
+  process_options o;
+  o.command = {interpreter, "-c", torch_version};
+  o.output = file;
+  std::error_code ignored;
+  fs::remove(file, ignored);
+  const auto started = process::start(o);
+  if (!started) return std::string{};
+  std::optional<int> status;
+  if (!wait_until([&] { return (status = (*started)->poll()).has_value(); }, limit_s, 0.005))
+    return {};
+  std::string version;
+  std::ifstream in{file};
+  if (*status == 0) std::getline(in, version);
+  fs::remove(file, ignored);
+  return version;
 }
 
 void add_python_package(std::vector<std::pair<std::string, std::string>>& environment) {

@@ -118,6 +118,19 @@ TEST_CASE(
   CHECK(rate.at("estimated_samples_per_s") == 25);
 }
 
+TEST_CASE(
+    "a job's document has its newest and its best held-out loss, or says that there is none") {
+  job_status j;
+  const query_reply reply;
+  CHECK(web::job_document(reply, j).at("evaluation").is_null());
+  j.held_out = held_out_losses{40, 1.5, 30, 1.25};
+  const auto d = web::job_document(reply, j).at("evaluation");
+  CHECK(d.at("iteration") == 40);
+  CHECK(d.at("loss") == 1.5);
+  CHECK(d.at("best_iteration") == 30);
+  CHECK(d.at("best_loss") == 1.25);
+}
+
 TEST_CASE("words of commands are quoted only where a shell would interpret them") {
   CHECK(shell_word("/var/lib/troupe-1") == "/var/lib/troupe-1");
   CHECK(shell_word("st v4 only") == "'st v4 only'");

@@ -29,6 +29,15 @@ json text_or_null(const std::string& text) {
   return text.empty() ? json() : json(text);
 }
 
+/// Of held-out samples.
+json evaluation_document(const std::optional<held_out_losses>& e) {
+  if (!e) return {};
+  return {{"iteration", e->iteration},
+          {"loss", e->loss},
+          {"best_iteration", e->best_iteration},
+          {"best_loss", e->best_loss}};
+}
+
 /// Facts of an elastic program, as keys of its job; of others `elastic` alone.
 void add_elastic(json& job, const std::optional<elastic_status>& e) {
   job["elastic"] = e.has_value();
@@ -104,6 +113,7 @@ json job_document(const query_reply& r, const job_status& j) {
          {"iteration", j.iteration == 0 && has_processes(j) ? json() : json(j.iteration)},
          {"iterations", j.iterations},
          {"loss", known(j.loss)},
+         {"evaluation", evaluation_document(j.held_out)},
          {"tokens_per_s", known(j.tokens_per_s)},
          {"eta_s", known(j.eta_s)},
          {"merged_with", j.merged_with.value_or(std::vector<job_id>{})},

@@ -77,6 +77,7 @@ struct progress_report {
   std::optional<std::uint64_t> saved{};
   std::optional<double> start_s{};
   std::optional<std::uint64_t> last{};  // the job's last iteration, as its program says
+  std::optional<held_out_losses> held_out{};
 };
 
 /// Orchestrator to status desk: the latest report of a gateway.

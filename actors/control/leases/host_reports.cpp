@@ -39,6 +39,7 @@ void host_reports::on(const inbound<node_report>& m) {
   check_history(n, r);
   node.report = r.sequence;
   if (r.ports) node.ports = *r.ports;
+  hosts_.set_python(n, r.python);
   node.followed = r.epoch == book.epoch() ? r.orders : 0;
   const std::vector<lease_id> here{node.leases.begin(), node.leases.end()};
   for (auto id : here) leases_.on_part_report(n, id, r);

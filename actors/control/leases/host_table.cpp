@@ -100,6 +100,21 @@ void host_table::set_gateway_present(std::uint32_t datacenter, bool present) {
   if (set_flag(gateways_present_, datacenter, present)) records_.note_change();
 }
 
+void host_table::set_python(node_index n, const std::optional<python_environment>& python) {
+  const auto known = std::ranges::lower_bound(*without_torch_, n, {}, &node_without_torch::node);
+  const bool lacked = known != without_torch_->end() && known->node == n;
+  const bool lacks = python && python->torch.empty();
+  if (lacks == lacked && (!lacks || known->interpreter == python->interpreter)) return;
+  auto changed = *without_torch_;
+  std::erase_if(changed, [n](const auto& w) { return w.node == n; });
+  if (lacks) {
+    const auto at = std::ranges::upper_bound(changed, n, {}, &node_without_torch::node);
+    changed.insert(at, {n, python->interpreter});
+  }
+  without_torch_ = shared_value{std::move(changed)};
+  records_.note_change();
+}
+
 std::shared_ptr<const planners::idle_index> host_table::shared_idle() {
   if (!shared_idle_) shared_idle_ = std::make_shared<const planners::idle_index>(*idle_);
   return shared_idle_;

@@ -10,6 +10,7 @@
 #include "actors/control/ledger/recorder.hpp"
 #include "messages/wire/work.hpp"
 #include "planners/cluster/idle_index.hpp"
+#include "planners/cluster/snapshot.hpp"
 
 namespace troupe::actors {
 
@@ -18,6 +19,7 @@ namespace troupe::actors {
 /// to be present, and within a heartbeat all of them have reported again.
 class host_table {
  public:
+  using node_without_torch = planners::node_without_torch;
   /// How far a part of a lease had come by its node's last report in this epoch.
   struct part_progress {
     std::uint64_t iterations = 0;
@@ -60,6 +62,11 @@ class host_table {
   }
   void set_present(node_index n, bool present);
   void set_gateway_present(std::uint32_t datacenter, bool present);
+  /// Of a node's last report; none: it does not say.
+  void set_python(node_index n, const std::optional<python_environment>& python);
+  const shared_value<std::vector<node_without_torch>>& without_torch() const {
+    return without_torch_;
+  }
   const shared_value<std::vector<bool>>& nodes_present() const { return nodes_present_; }
   const shared_value<std::vector<bool>>& gateways_present() const { return gateways_present_; }
 
@@ -88,6 +95,7 @@ class host_table {
   std::vector<node_state> nodes_;
   std::vector<gateway_state> gateways_;
   shared_value<std::vector<bool>> nodes_present_, gateways_present_;
+  shared_value<std::vector<node_without_torch>> without_torch_;  // by index
   std::optional<planners::idle_index> idle_;
   std::shared_ptr<const planners::idle_index> shared_idle_;  // null: changed since
   std::optional<double> longest_lease_until_s_;  // nodes may have an earlier, longer lease

@@ -129,7 +129,8 @@ std::shared_ptr<const cluster_state> orchestrator_state::state() {
   if (checks_slow_invariants()) p.hosts.check_all();
   return std::make_shared<const cluster_state>(
       cluster_state{p.records.shared_cluster(), p.records.book(), p.hosts.nodes_present(),
-                    p.hosts.gateways_present(), p.hosts.shared_idle(), p.records.ahead_s()});
+                    p.hosts.gateways_present(), p.hosts.without_torch(), p.hosts.shared_idle(),
+                    p.records.ahead_s()});
 }
 
 void orchestrator_state::on(const subscribe& m) {

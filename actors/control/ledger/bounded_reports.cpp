@@ -62,6 +62,10 @@ node_report bounded(node_report r) {
     std::erase_if(*r.ports, [](std::uint16_t port) { return port < 1024; });
     cut(*r.ports, max_ports);
   }
+  if (r.python) {
+    cut(r.python->interpreter);
+    cut(r.python->torch, max_word_bytes);
+  }
   return r;
 }
 

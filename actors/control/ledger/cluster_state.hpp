@@ -5,6 +5,7 @@
 
 #include "actors/control/ledger/ledger.hpp"
 #include "planners/cluster/idle_index.hpp"
+#include "planners/cluster/snapshot.hpp"
 
 namespace troupe::actors {
 
@@ -16,6 +17,7 @@ struct cluster_state {
   ledger book;
   shared_value<std::vector<bool>> nodes_present;     // by node
   shared_value<std::vector<bool>> gateways_present;  // by datacenter
+  shared_value<std::vector<planners::node_without_torch>> without_torch;
   /// GPUs of present nodes that no lease holds.
   std::shared_ptr<const planners::idle_index> idle;
   /// The journal's time, less the host's monotonic clock.

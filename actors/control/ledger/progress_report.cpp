@@ -19,6 +19,7 @@ progress_report progress_of(const training_report& r, double now_s) {
   progress_report p{r.job, r.lease, last.iteration, now_s, mean_s, {}, {}};
   if (!is_simulated(r.device)) p.loss = last.loss;
   if (r.tokens_per_s > 0) p.tokens_per_s = r.tokens_per_s;
+  p.held_out = r.held_out;
   return p;
 }
 
@@ -57,6 +58,7 @@ void add_progress(job_status& s, const job_record& j, const lease_record* lease,
     s.iteration = is_final(j.state) ? std::max(s.iteration, known->iteration) : known->iteration;
     s.loss = known->loss;
     s.tokens_per_s = known->tokens_per_s;
+    s.held_out = known->held_out;
   }
   if (!has_end) return;
   s.iteration = std::min(s.iteration, s.iterations);

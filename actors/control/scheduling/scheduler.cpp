@@ -53,6 +53,7 @@ void scheduler_state::on(const state_changed& m) {
                      "the time of published states does not fall");
     for (const auto id : m.jobs) on_job_changed(id, before->book.job(id));
     const bool same_nodes = before->nodes_present == state_->nodes_present &&
+                            before->without_torch == state_->without_torch &&
                             before->book.drained() == state_->book.drained();
     if (same_nodes) return;
   }

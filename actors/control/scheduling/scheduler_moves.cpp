@@ -11,6 +11,7 @@
 #include "messages/domain/work_kind.hpp"
 #include "planners/policy/elastic_jobs.hpp"
 #include "planners/policy/move.hpp"
+#include "planners/policy/with_trainings.hpp"
 
 // The scheduler's part about moves that users request.
 
@@ -75,8 +76,11 @@ bool scheduler_state::make_moves() {
     }
     const planners::move_wish wish{m.stages,   m.data_parallel, m.tensor_parallel,
                                    m.gpu_type, m.nodes,         m.gpus.value_or(0)};
-    auto to = elastic ? planners::plan_program_move(cluster(), rest, *running, wish)
-                      : planners::plan_move(cluster(), rest, *running, wish);
+    const auto room = planners::needs_torch(*running->spec)
+                          ? planners::idle_with_torch(*state_->without_torch, rest)
+                          : rest;
+    auto to = elastic ? planners::plan_program_move(cluster(), room, *running, wish)
+                      : planners::plan_move(cluster(), room, *running, wish);
     if (!to) {
       reply_to_move(w, refuse(to.error()));
       continue;

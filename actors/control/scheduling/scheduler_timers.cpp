@@ -91,6 +91,7 @@ planners::snapshot scheduler_state::policy_snapshot() {
   s.shared_cluster = state_->cluster;
   s.changes = &view_changes_;
   s.all_plain = not_plain_.empty();
+  s.without_torch = *state_->without_torch;
   s.notes = options_.explains ? &notes_ : nullptr;
   if (checks_slow_invariants()) check_views();
   return s;

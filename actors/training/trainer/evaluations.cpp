@@ -21,6 +21,11 @@ evaluations::evaluations(const training& how) {
   every_ = (*read)->evaluate_every;
 }
 
+std::optional<held_out_losses> evaluations::losses() const {
+  if (!newest_) return {};
+  return held_out_losses{newest_->iteration, newest_->loss, best_->iteration, best_->loss};
+}
+
 std::optional<evaluation> evaluations::reached(std::uint64_t iteration) const {
   if (!target_ || !newest_ || newest_->iteration != iteration || newest_->loss > *target_)
     return {};

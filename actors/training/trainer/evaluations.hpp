@@ -28,6 +28,9 @@ class evaluations {
   /// The lowest loss; of equal ones the first.
   const std::optional<evaluation>& best() const { return best_; }
 
+  /// As reports show them; none: it has not evaluated.
+  std::optional<held_out_losses> losses() const;
+
   /// The evaluation after that many iterations, if it has reached the target.
   std::optional<evaluation> reached(std::uint64_t iteration) const;
 

@@ -43,6 +43,7 @@ void trainer_state::report() {
   if (lender_.lends()) r.bubbles = bubbles_;
   r.program = program_.all();
   r.heals = healing_.heals_so_far();
+  r.held_out = evaluations_.losses();
   TROUPE_INVARIANT(saved_ <= done_, "a report has no checkpoint of iterations that were not done");
   r.saved = saved_;
   r.planned_s = plan_.iteration_s;

@@ -32,6 +32,9 @@ class explain_verb final : public verb {
     out.line("job {} ({}): {}", job_, reply->job.name, reply->summary);
     if (did_not_obey(reply->job)) out.line("Its last attempt: {}", reply->job.detail);
     if (const auto how = progress_text(reply->job); !how.empty()) out.line("{}", how);
+    if (const auto& e = reply->job.held_out)
+      out.line("Held-out loss {:.4f} after iteration {}; the lowest {:.4f} after iteration {}.",
+               e->loss, e->iteration, e->best_loss, e->best_iteration);
     if (const auto ends = ends_text(reply->job); !ends.empty())
       out.line("Attempts ended by: {}", ends);
     if (web::is_placed(reply->job))

@@ -84,6 +84,10 @@ std::vector<column> job_columns(const query_reply& reply, bool everything) {
        }},
       {"iteration", iteration_text},
       {"loss", [](const job_status& j) { return j.loss ? fmt::format("{:.4f}", *j.loss) : "-"; }},
+      {"held-out loss",
+       [](const job_status& j) {
+         return j.held_out ? fmt::format("{:.4f}", j.held_out->loss) : "-";
+       }},
       {"tokens/s",
        [](const job_status& j) {
          return j.tokens_per_s ? grouped(static_cast<std::uint64_t>(*j.tokens_per_s)) : "-";

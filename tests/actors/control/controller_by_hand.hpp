@@ -42,6 +42,7 @@ struct controller_by_hand : spoken_world {
       r.epoch = known->second.epoch, r.orders = known->second.sequence,
       r.journal = known->second.journal;
     r.parts = std::move(parts);
+    if (const auto known = pythons.find(n); known != pythons.end()) r.python = known->second;
     say(gateway_address(cluster_->nodes[n].datacenter), node_address(n), controller_address, r);
   }
   void all_report() {
@@ -98,6 +99,7 @@ struct controller_by_hand : spoken_world {
   job_status job(job_id id) { return ask<query_reply>(query_jobs{++asked, id}).jobs.at(0); }
 
   std::map<node_index, node_orders> orders;
+  std::map<node_index, python_environment> pythons;  // as nodes report them
   std::uint64_t sequence = 0, asked = 100;
   double round_s = 0;
 };

@@ -50,6 +50,7 @@ TEST_CASE(
   r.iterations[0].iteration = 8, r.iterations[0].begin_s = 10, r.iterations[0].end_s = 13;
   r.iterations[1].iteration = 9, r.iterations[1].begin_s = 14, r.iterations[1].end_s = 15;
   r.iterations[1].loss = 0.5;
+  r.held_out = held_out_losses{8, 0.75, 4, 0.5};
   auto p = progress_of(r, 1000);
   CHECK(p.job == 3);
   CHECK(p.lease == 5);
@@ -58,6 +59,12 @@ TEST_CASE(
   CHECK(p.iteration_s == 2);
   CHECK(p.loss == 0.5);
   CHECK(p.tokens_per_s == 70.0);
+  REQUIRE(p.held_out);
+  CHECK(p.held_out->loss == 0.75);
+  const auto l = a_lease();
+  const auto shown = status(job_of(job_state::running, 20, 0), &l, &p, 1000).held_out;
+  REQUIRE(shown);
+  CHECK(shown->best_iteration == 4);
   r.device = "sim";
   r.tokens_per_s = 0;
   p = progress_of(r, 1000);

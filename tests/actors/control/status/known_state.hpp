@@ -41,9 +41,9 @@ struct known_state {
   cluster c = four_nodes();
   std::unique_ptr<const planners::policy> policy = planners::make_policy("frenzy");
   std::shared_ptr<planners::idle_index> idle = std::make_shared<planners::idle_index>(c);
-  cluster_state state{std::make_shared<const cluster>(c), ledger{c},
-                      shared_value{std::vector<bool>(4, true)},
-                      shared_value{std::vector<bool>(2, true)}, idle};
+  cluster_state state{
+      std::make_shared<const cluster>(c),       ledger{c}, shared_value{std::vector<bool>(4, true)},
+      shared_value{std::vector<bool>(2, true)}, {},        idle};
   std::map<job_id, plans_reply> plans;
   std::map<job_id, progress_report> progress;
   std::map<job_id, placement_note> notes;
