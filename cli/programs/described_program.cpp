@@ -55,7 +55,8 @@ troupe::model model_of(const json& found, const layer_file& p) {
   if (!found.at("clip_norm").is_null() || found.at("precision") == "fp16") m.needs_norm = true;
   for (const auto& layer : found.at("layers")) {
     const auto index = m.operators.size();
-    m.operators.push_back(operator_of(layer, index, index == 0 ? m.tied_parameters.value_or(0) : 0));
+    const auto shared = index == 0 ? m.tied_parameters.value_or(0) : 0;
+    m.operators.push_back(operator_of(layer, index, shared));
   }
   if (!m.operators.empty())  // the loss is in the last layer's stage
     m.operators.back().kept_bytes += found.at("loss_kept_bytes").get<double>();

@@ -211,10 +211,13 @@ class timer {
     }
     t.commit = ways_to_agree();
   }
+  bool agrees() const {
+    return agrees_on_updates(job_) && std::size_t{at().stages} * at().pipelines > 1;
+  }
   commit_ways ways_to_agree() const {
     commit_ways ways;
     const auto stages = at().stages;
-    if (!agrees_on_updates(job_) || std::size_t{stages} * at().pipelines == 1) return ways;
+    if (!agrees()) return ways;
     const auto& routes = out_.times.routes;
     ways.stages.assign(stages, 0);
     ways.peers.assign(std::size_t{stages} * at().pipelines, 0);
@@ -262,7 +265,8 @@ class timer {
       const double there_s = routes[own + last].tied_route.total_s(),
                    back_s = routes[own].tied_route.total_s();
       const double whole_s = there_s + out[first] + back_s;
-      out[first] += there_s + std::max(0.0, costs(p, last).update_s - costs(p, 0).update_s);
+      out[first] += there_s;
+      if (!agrees()) out[first] += std::max(0.0, costs(p, last).update_s - costs(p, 0).update_s);
       out[first + last] = std::max(out[first + last], whole_s);
     }
     return out;

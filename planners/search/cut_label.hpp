@@ -21,7 +21,9 @@ struct cut_label {
   double own = 0;      // the largest of the terms (1) to (4) so far, less S of the whole pipeline
   double links = 0;    // use of the busiest link
   double tail = 0;     // sums and updates that remain when the front stage's backwards have ended
-  double sent = 0;     // one send from the front stage to the next, on an otherwise idle link
+  // When the front stage knows that all have their sums, after its backwards have ended (agrees):
+  double word = 0;
+  double sent = 0;  // one send from the front stage to the next, on an otherwise idle link
   // Lower bounds of any completed iteration: without its tail, and with it.
   double span_s = 0, min_s = 0;
   // Term (5): how much cards delay the first micro-batch on its way back to the front stage, and
@@ -40,9 +42,9 @@ struct cut_label {
 
 /// Dominance among labels of one part of the set, with the same first piece and front type.
 struct label_order {
-  bool lower_bound = false, tied = false;  // as in cut_problem
-  bool equal_sends = false;                // every send of every stage takes equally long
-  double slack_s = 0;  // how much worse a label may be and still stand for another; 0: exact
+  bool lower_bound = false, tied = false, agrees = false;  // as in cut_problem
+  bool equal_sends = false;  // every send of every stage takes equally long
+  double slack_s = 0;        // how much worse a label may be and still stand for another; 0: exact
 
   /// Whether every completion of `a` takes no longer than the same completion of `b`, so that `b`
   /// can be dropped. The stages in front add the same to both labels, so it suffices that `a` is no
@@ -53,7 +55,7 @@ struct label_order {
     const double slack = slack_s - a.lowered;
     return a.through <= b.through && a.through + a.own <= b.through + b.own + slack &&
            a.tail <= b.tail + slack && a.links <= std::max(b.links, b.span_s) && a.sent <= b.sent &&
-           a.together <= b.together &&
+           a.together <= b.together && (!agrees || a.word <= b.word + slack) &&
            (!lower_bound ||
             (a.through + a.delayed_own <= b.through + b.delayed_own + slack &&
              a.through + delay(a, b) <= b.through + b.delay + slack && a.max_load <= b.max_load)) &&
@@ -75,6 +77,7 @@ struct label_order {
     by(a.delayed_own, a.delayed_own - b.delayed_own - more);
     by(a.delay, delay_excess);
     by(a.tail, a.tail - b.tail);
+    by(a.word, a.word - b.word);
     a.min_s = std::min(a.min_s, b.min_s);
     a.span_s = std::min(a.span_s, b.span_s);
   }

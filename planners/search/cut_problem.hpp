@@ -39,6 +39,7 @@ struct cut_problem {
   bool own_links = true;
   bool lower_bound = false;        // count longer chains: fidelity::lower_bound, else ::closed
   bool tied = false;               // the first and the last stage sum an embedding that both have
+  bool agrees = false;             // no stage updates before all can (agrees_on_updates)
   std::vector<std::size_t> order;  // types of the stages, to search for the cut alone; empty: both
 
   std::size_t types() const { return counts.size(); }

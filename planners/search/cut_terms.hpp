@@ -86,7 +86,11 @@ class cut_terms {
   double after_s(const range_costs& k, std::size_t type, bool tied) const {
     return k.update_s + gradients_s(k, tied) + sums_s(k.gradient_bytes, type);
   }
-
+  /// From the last stage to the first, or back.
+  double tied_way_s(const cut_label& l, std::size_t first_type) const {
+    const auto& w = p_.links[l.last_type * p_.types() + first_type];
+    return w.alone_s(l.last_tied_bytes) + w.latency_s;
+  }
   /// Starts a label at the last stage of a pipeline with a tied embedding: keeps what end_tied
   /// needs.
   void begin_tied(cut_label& l, const range_costs& k, std::size_t type) const {
@@ -96,19 +100,38 @@ class cut_terms {
     l.last_update = k.update_s;
     l.last_tied_bytes = k.tied_bytes;
   }
-  /// Completes the tail of a tied embedding at the first stage: the last stage's part of the
-  /// gradients comes to the first, is summed there with all peers', and the sum goes back.
+  /// When a first stage has its sums with a tied embedding: the last stage's part of the gradients
+  /// comes to it, and is summed there with all peers'.
+  double tied_sums_s(const cut_label& l, const range_costs& k, std::size_t type) const {
+    const double begin_s = gradients_s(k, true), there_s = tied_way_s(l, type);
+    // The last stage's part may come while the first one's backwards still run.
+    const double here_s = p_.lower_bound
+                              ? std::max(begin_s, l.last_gradients + there_s - l.backwards)
+                              : begin_s + there_s;
+    return here_s + sums_s(k.gradient_bytes, type);
+  }
+  /// Completes the tail of a tied embedding at the first stage, whose sum goes back. Where stages
+  /// agree on updates nobody waits for that.
   void end_tied(cut_label& l, const range_costs& k, std::size_t type) const {
-    const auto& w = p_.links[l.last_type * p_.types() + type];
-    const double there_s = w.alone_s(l.last_tied_bytes) + w.latency_s;
-    const double first_sums = sums_s(k.gradient_bytes, type), begin_s = gradients_s(k, true);
-    double summed_s = begin_s + there_s + first_sums + std::max(k.update_s, l.last_update);
-    if (p_.lower_bound)  // the last stage's part may come while the first one's backwards still run
-      summed_s = std::max(begin_s, l.last_gradients + there_s - l.backwards) + first_sums +
-                 std::max(k.update_s, there_s + l.last_update);
-    const double last_s =
-        p_.lower_bound ? l.last_sums : std::max(l.last_sums, 2 * there_s + first_sums);
-    l.tail = std::max({l.tail, summed_s, l.last_gradients + last_s + l.last_update - l.backwards});
+    const double back_s = p_.agrees ? 0 : tied_way_s(l, type);
+    double last_s = l.last_sums;
+    if (!p_.agrees) {
+      const double update_s = p_.lower_bound ? std::max(k.update_s, back_s + l.last_update)
+                                             : std::max(k.update_s, l.last_update);
+      l.tail = std::max(l.tail, tied_sums_s(l, k, type) + update_s);
+      if (!p_.lower_bound) last_s = std::max(last_s, 2 * back_s + sums_s(k.gradient_bytes, type));
+    }
+    l.tail = std::max(l.tail, l.last_gradients + last_s + l.last_update - l.backwards);
+  }
+  /// Where stages agree on updates (cost/end_of_sums.cpp): the front stage's own word, which its
+  /// peers' ways precede, and from the first stage on also the way back to these, and the update.
+  void agree(cut_label& l, const range_costs& k, std::size_t type, bool last, bool first) const {
+    const double way_s = p_.pipelines > 1 ? p_.links[type * (p_.types() + 1)].latency_s : 0;
+    double ready_s = gradients_s(k, p_.tied && first) + sums_s(k.gradient_bytes, type);
+    if (last && p_.tied) ready_s = l.last_gradients + l.last_sums;
+    if (first && p_.tied) ready_s = tied_sums_s(l, k, type);
+    l.word = last ? ready_s + way_s : std::max(l.word, ready_s + way_s);
+    if (first) l.tail = std::max(l.tail, l.word + way_s + k.update_s);
   }
   /// Lower bound of what any stage of this type does after its last backward; with the backward,
   /// also that and the transfer that its gradients arrive by. One piece is the cheapest range.

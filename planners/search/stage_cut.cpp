@@ -40,7 +40,7 @@ class cut_search : cut_terms {
       min_sent_s_ = std::min(min_sent_s_, w.fastest_s(p.table->min_activation_bytes()));
       max_send_s_ = std::max(max_send_s_, w.max_s(p.table->max_activation_bytes()) + w.latency_s);
     }
-    order_ = {p.lower_bound, p.tied,
+    order_ = {p.lower_bound, p.tied, p.agrees,
               alike_ && p.table->min_activation_bytes() == p.table->max_activation_bytes()};
     max_pieces_.resize(p.types());
     max_work_.resize(p.types());
@@ -258,6 +258,7 @@ class cut_search : cut_terms {
     if (first) l.links = std::max(l.links, m_ * l.sent);
     if (behind > 0 || !p_.tied) l.tail = std::max(l.tail, after_s(k, type, p_.tied && first));
     if (first && p_.tied && behind > 0) end_tied(l, k, type);
+    if (p_.agrees) agree(l, k, type, behind == 0, first);
     wait_for_own(k, behind, from, first, l);
     if (!set_bounds(next, type, k, begin, l)) return false;
     if (l.min_s <= limit_) labels_[next].push_back(l);
@@ -270,6 +271,7 @@ class cut_search : cut_terms {
     const auto& w = p_.links[type * p_.types() + from.type];
     l.sent = w.link_s(k.activation_bytes);
     double alone_s = w.alone_s(k.activation_bytes), send_s = alone_s + w.latency_s;
+    double way_s = w.latency_s;
     l.together = 1;
     if (type == from.type && leaves_node(set, from, l)) {
       const auto& between = p_.between_nodes[type];
@@ -278,10 +280,12 @@ class cut_search : cut_terms {
       l.sent = std::max(l.sent, between.link_s(bytes));
       alone_s = std::max(alone_s, between.alone_s(bytes));
       send_s = std::max(send_s, between.alone_s(bytes) + between.latency_s);
+      way_s = std::max(way_s, between.latency_s);
     }
     l.through += 2 * send_s;
     l.backwards += k.backward_s + send_s;
     l.tail -= k.backward_s + send_s;
+    l.word -= k.backward_s + send_s - way_s;
     if (p_.lower_bound && p_.own_links && behind > 1 && behind < p_.microbatches) {
       // Term (5) holds while no stage in front takes longer for a micro-batch than Y / w of this
       // one.

@@ -8,6 +8,7 @@
 #include "messages/base/time.hpp"
 #include "messages/domain/tensor_split.hpp"
 #include "messages/domain/work_kind.hpp"
+#include "planners/cost/run_cost.hpp"
 #include "planners/cost/stage_time.hpp"
 #include "planners/model/engine_memory.hpp"
 #include "planners/model/job_memory.hpp"
@@ -296,6 +297,7 @@ std::optional<cut_problem> stage_placer::problem_of(std::size_t division,
   p.own_links = r.alike;
   p.lower_bound = fidelity_of(division) == fidelity::lower_bound;
   p.tied = job_.model.tied_head && stages > 1;
+  p.agrees = agrees_on_updates(job_) && stages * d.pipelines > 1;
   return p;
 }
 
@@ -322,6 +324,8 @@ set_plan stage_placer::place(std::size_t division, const stage_counts& counts, d
   }
   if (!routes_.at(divisions_[division].tensor).alike || cut.bound_s < cut.iteration_s)
     out.bound_s = std::min(cut.bound_s, out.iteration_s);
+  // The search leaves out later stages' words on the way to the first.
+  if (out.plan && out.iteration_s > limit_s) return {{}, never, cut.bound_s};
   return out;
 }
 

@@ -100,15 +100,19 @@ TEST_CASE("a training whose job names its interpreter may start on any node") {
   CHECK(t.nodes_of(1).size() == 2);
 }
 
-TEST_CASE("a training that no node's PyTorch can run waits, and hears interpreter and node") {
+TEST_CASE(
+    "a training that no node's PyTorch can run waits, with interpreter and node in its reason") {
   torch_scene t{"frenzy"};
   t.lacks({0, 1, 2, 3});
   t.s.add(1, needing_torch());
   CHECK(t.decide().empty());
   CHECK_THAT(t.why(1), Catch::StartsWith("no node has PyTorch: python3 on ") &&
                            Catch::Contains(t.s.cluster.nodes[0].name));
-  // One node has it, and two are needed.
-  t.without.erase(t.without.begin() + 1);
+  // Two nodes have it, and another training.
+  t.without = {{0, "python3"}, {2, "python3"}};
+  t.settle();
+  CHECK(t.nodes_of(1) == std::set<node_index>{1, 3});
+  t.s.add(2, needing_torch());
   CHECK(t.decide().empty());
-  CHECK_THAT(t.why(1), Catch::Contains("which is without PyTorch"));
+  CHECK_THAT(t.why(2), Catch::Contains("which is without PyTorch"));
 }
