@@ -7,12 +7,10 @@
 #include "messages/base/time.hpp"
 #include "planners/search/cut_terms.hpp"
 
-// The search that stage_cut.hpp describes. Invariant: whenever a label is dropped, either a kept
-// one is no worse under every completion, or no completion is within the limit. So the best cut
-// survives, and the result is exact for the closed form. There are product(counts + 1) parts; each
-// label has O(types * pieces) extensions; how many labels survive has no polynomial bound. Hence
-// the fallbacks of cut_for: a few labels of each part, nearly equal labels that stand for each
-// other, or the set's bound alone.
+// Invariant: whenever a label is dropped, a kept one is no worse under every completion, or no
+// completion is within the limit. So the best cut survives: the result is exact for the closed
+// form. There are product(counts + 1) parts; each label has O(types * pieces) extensions; how many
+// survive has no polynomial bound. Hence the fallbacks of cut_for.
 
 namespace troupe::planners {
 

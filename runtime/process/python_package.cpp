@@ -25,7 +25,7 @@ found = PathFinder.find_spec("torch") or find_spec("torch")
 if found:
     folder = os.path.dirname(os.path.dirname(found.origin or "./torch/"))
     named = sorted(n for n in os.listdir(folder) if n.startswith("torch-"))
-    print(named[0].split("-")[1] if named else "unknown")
+    print(os.path.splitext(named[0])[0].split("-")[1] if named else "unknown")
 )";
 /// The text in quotes of the line that assigns __version__.
 std::string version_of(const fs::path& init) {
@@ -65,15 +65,14 @@ std::optional<std::string> find_torch(const std::string& interpreter, const std:
   std::error_code ignored;
   fs::remove(file, ignored);
   const auto started = process::start(o);
-  if (!started) return std::string{};
   std::optional<int> status;
-  if (!wait_until([&] { return (status = (*started)->poll()).has_value(); }, limit_s, 0.005))
-    return {};
+  const auto ended = [&] { return (status = (*started)->poll()).has_value(); };
+  const bool known = !started || wait_until(ended, limit_s, 0.005);
   std::string version;
   std::ifstream in{file};
-  if (*status == 0) std::getline(in, version);
+  if (status == 0) std::getline(in, version);
   fs::remove(file, ignored);
-  return version;
+  return known ? std::optional{version} : std::nullopt;
 }
 
 void add_python_package(std::vector<std::pair<std::string, std::string>>& environment) {

@@ -29,7 +29,7 @@ json text_or_null(const std::string& text) {
   return text.empty() ? json() : json(text);
 }
 
-/// Of held-out samples.
+/// Losses of held-out samples.
 json evaluation_document(const std::optional<held_out_losses>& e) {
   if (!e) return {};
   return {{"iteration", e->iteration},

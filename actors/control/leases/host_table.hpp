@@ -62,7 +62,7 @@ class host_table {
   }
   void set_present(node_index n, bool present);
   void set_gateway_present(std::uint32_t datacenter, bool present);
-  /// Of a node's last report; none: it does not say.
+  /// As a node's last report says; none: it does not.
   void set_python(node_index n, const std::optional<python_environment>& python);
   const shared_value<std::vector<node_without_torch>>& without_torch() const {
     return without_torch_;
