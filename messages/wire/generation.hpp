@@ -122,9 +122,9 @@ struct decoder_state {
   std::uint64_t files = 0;  // hash of the model's files, as its job has it; 0: unknown
   /// Free pages with the beginning of a prompt; none: 0, as in what follows.
   std::optional<std::uint32_t> cached_pages{};
-  std::optional<std::uint64_t> set_back{};         // sequences, since it began, each time
-  std::optional<std::uint64_t> computed_prompt{};  // positions of prompts, since it began
-  std::optional<std::uint64_t> cached_prompt{};    // and those that other prompts had computed
+  std::optional<std::uint64_t> set_back{};             // sequences, since it began, each time
+  std::optional<std::uint64_t> computed_prompt{};      // positions of prompts, since it began
+  std::optional<std::uint64_t> cached_prompt{};        // and those that other prompts had computed
   std::optional<std::vector<std::string>> adapters{};  // names of those that it serves, too
   static constexpr std::size_t required = 12;
 
