@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "messages/base/refuse.hpp"
 #include "messages/domain/work_kind.hpp"
 #include "planners/cluster/queue_order.hpp"
@@ -108,7 +110,10 @@ class torch_nodes_policy final : public wrapped_policy {
     const auto idle = idle_with_torch(s.without_torch, s.idle);
     auto own = s.with(idle, s.waiting, s.running);
     own.unusable = unusable;
-    return inner().why_waiting(own, job);
+    auto why = inner().why_waiting(own, job);
+    if (why.text.find("without PyTorch") == why.text.npos)
+      why.text += fmt::format("; nodes without PyTorch: {}", s.without_torch.size());
+    return why;
   }
 
  private:

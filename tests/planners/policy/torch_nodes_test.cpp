@@ -114,5 +114,5 @@ TEST_CASE(
   CHECK(t.nodes_of(1) == std::set<node_index>{1, 3});
   t.s.add(2, needing_torch());
   CHECK(t.decide().empty());
-  CHECK_THAT(t.why(2), Catch::Contains("which is without PyTorch"));
+  CHECK_THAT(t.why(2), Catch::Contains("nodes without PyTorch: 2"));
 }
