@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "messages/base/refuse.hpp"
+#include "messages/domain/device_kind.hpp"
 #include "messages/domain/work_kind.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/policy/placement.hpp"
@@ -106,29 +107,33 @@ class torch_nodes_policy final : public wrapped_policy {
     if (at == s.waiting.end() || s.without_torch.empty() || !needs_it(at->second))
       return inner().why_waiting(s, job);
     const auto unusable = unusable_without_torch(s);
-    if (auto none = why_none(s, unusable)) return *none;
+    const auto lacking = nodes_without_torch(s);
+    if (lacking.size() == nodes_in(s.cluster)) return why_none(s, *lacking.front());
     const auto idle = idle_with_torch(s.without_torch, s.idle);
     auto own = s.with(idle, s.waiting, s.running);
     own.unusable = unusable;
     auto why = inner().why_waiting(own, job);
-    if (why.text.find("without PyTorch") == why.text.npos)
-      why.text += fmt::format("; nodes without PyTorch: {}", s.without_torch.size());
+    if (!lacking.empty() && why.text.find("without PyTorch") == why.text.npos)
+      why.text += fmt::format("; nodes without PyTorch: {}", lacking.size());
     return why;
   }
 
  private:
-  /// If no node that is there has it.
-  static std::optional<reason> why_none(const snapshot& s,
-                                        const std::vector<unusable_node>& unusable) {
-    for (node_index n = 0; n < s.cluster.nodes.size(); ++n)
-      if (!s.cluster.nodes[n].removed &&
-          !std::ranges::binary_search(unusable, n, {}, &unusable_node::node))
-        return {};
-    const auto& first = s.without_torch.front();
+  /// Those that have not left the cluster. An absent node is known by its last report.
+  static std::vector<const node_without_torch*> nodes_without_torch(const snapshot& s) {
+    std::vector<const node_without_torch*> all;
+    for (const auto& w : s.without_torch)
+      if (!s.cluster.nodes[w.node].removed) all.push_back(&w);
+    return all;
+  }
+  static std::size_t nodes_in(const cluster& c) {
+    return static_cast<std::size_t>(std::ranges::count(c.nodes, false, &node::removed));
+  }
+  static reason why_none(const snapshot& s, const node_without_torch& first) {
     return because(reason::kind::insufficient,
-                   "no node has PyTorch: {} on {} finds no module torch; install it there and "
-                   "restart the node, or name an interpreter that has it (`python:`, "
-                   "$TROUPE_PYTHON)",
+                   "no node has PyTorch: {} on {} has no module torch; install it and restart the "
+                   "nodes, or name an interpreter that has it (`python:` of the job, "
+                   "$TROUPE_PYTHON of the nodes)",
                    first.interpreter, s.cluster.nodes[first.node].name);
   }
 };
@@ -140,7 +145,8 @@ std::unique_ptr<policy> with_trainings(std::shared_ptr<const policy> inner) {
 }
 
 bool needs_torch(const job_spec& job) {
-  return job.train && job.train->program && job.train->program->python.empty();
+  return job.train && job.train->program && job.train->program->python.empty() &&
+         !is_simulated(job.train->device);
 }
 
 idle_index idle_with_torch(std::span<const node_without_torch> without, idle_index idle) {

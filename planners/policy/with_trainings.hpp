@@ -22,7 +22,7 @@ std::unique_ptr<policy> with_trainings(std::shared_ptr<const policy> inner);
 /// `inner` is not null.
 std::unique_ptr<policy> with_torch_nodes(std::shared_ptr<const policy> inner);
 
-/// Does a training need PyTorch at its nodes' own interpreters?
+/// Does a training need PyTorch at its nodes' own interpreters? A simulated one starts no workers.
 bool needs_torch(const job_spec& job);
 
 /// `idle` without the GPUs of these nodes.

@@ -324,8 +324,6 @@ set_plan stage_placer::place(std::size_t division, const stage_counts& counts, d
   }
   if (!routes_.at(divisions_[division].tensor).alike || cut.bound_s < cut.iteration_s)
     out.bound_s = std::min(cut.bound_s, out.iteration_s);
-  // The search leaves out later stages' words on the way to the first.
-  if (out.plan && out.iteration_s > limit_s) return {{}, never, cut.bound_s};
   return out;
 }
 

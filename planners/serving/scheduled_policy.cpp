@@ -43,7 +43,8 @@ class scheduled_policy final : public wrapped_policy {
       return std::ranges::all_of(jobs,
                                  [this](const auto& entry) { return is_plain(entry.second); });
     };
-    if (!s.without_torch.empty()) return inner();
+    const auto may_miss_torch = [](const auto& entry) { return needs_torch(*entry.second.spec); };
+    if (!s.without_torch.empty() && std::ranges::any_of(s.waiting, may_miss_torch)) return inner();
     if (s.all_plain) return *own_;
     return are_plain(s.waiting) && are_plain(s.running) && are_plain(s.moving) ? *own_ : inner();
   }

@@ -27,6 +27,7 @@ if found:
     named = sorted(n for n in os.listdir(folder) if n.startswith("torch-"))
     print(os.path.splitext(named[0])[0].split("-")[1] if named else "unknown")
 )";
+
 /// The text in quotes of the line that assigns __version__.
 std::string version_of(const fs::path& init) {
   constexpr std::string_view before = "__version__ = \"";

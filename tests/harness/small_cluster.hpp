@@ -53,6 +53,25 @@ inline job_spec small_job(std::string name, std::uint64_t iterations = 200,
   return spec;
 }
 
+/// A training of two layers, which PyTorch computes, as a submitter that has it describes them.
+inline job_spec layers_job(std::string file) {
+  job_spec spec;
+  spec.name = "layers";
+  spec.global_batch = 8;
+  spec.iterations = 100;
+  spec.model.name = "its";
+  spec.model.family = "layers";
+  spec.model.tied_head = false;
+  spec.model.layers = 2;
+  for (const auto* name : {"0-Layer", "1-Layer"})
+    spec.model.operators.push_back({name, 1e9, 1e6, 1000, 4000, 8e6, false});
+  spec.train.emplace().device = "cpu";
+  auto& p = spec.train->program.emplace();
+  p.file = std::move(file);
+  p.sha256 = std::string(64, 'a');
+  return spec;
+}
+
 /// A served model that is known by its name alone.
 inline served_model_files model_named(const char* name) {
   served_model_files m;

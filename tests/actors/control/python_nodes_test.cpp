@@ -8,24 +8,6 @@ using namespace troupe::actors::tests;
 
 namespace {
 
-/// A simulated training whose layers PyTorch computes.
-job_spec of_layers() {
-  auto job = harness::small_job("layers", 100, 8);
-  job.model = {};
-  job.model.name = "its";
-  job.model.family = "layers";
-  job.model.tied_head = false;
-  job.model.layers = 2;
-  for (const auto* name : {"0-Layer", "1-Layer"})
-    job.model.operators.push_back({name, 1e9, 1e6, 1000, 4000, 8e6, false});
-  job.train.emplace();
-  job.train->device = "sim";
-  auto& p = job.train->program.emplace();
-  p.file = "/its.py";
-  p.sha256 = std::string(64, 'a');
-  return job;
-}
-
 struct python_controller : controller_by_hand {
   void all_have(const std::string& torch) {
     for (node_index n = 0; n < cluster_->nodes.size(); ++n) pythons[n] = {"python3", torch};
@@ -45,7 +27,7 @@ struct python_controller : controller_by_hand {
 TEST_CASE("a training waits while no node has PyTorch, and starts when one reports it") {
   python_controller c;
   c.all_have("");
-  const auto id = c.submit(of_layers());
+  const auto id = c.submit(harness::layers_job("/its.py"));
   c.pass(5);
   CHECK(c.job(id).state == job_state::waiting);
   CHECK_THAT(c.ask<explanation>(explain_job{++c.asked, id}).summary,
@@ -57,10 +39,20 @@ TEST_CASE("a training waits while no node has PyTorch, and starts when one repor
   CHECK(c.ordered() > 0);
 }
 
-TEST_CASE("a training starts on nodes that say nothing about Python") {
+TEST_CASE("a simulated training of layers starts on nodes without PyTorch") {
+  python_controller c;
+  c.all_have("");
+  auto job = harness::layers_job("/its.py");
+  job.train->device = "sim";
+  const auto id = c.submit(job);
+  c.pass(5);
+  CHECK(c.job(id).state == job_state::running);
+}
+
+TEST_CASE("a training starts on nodes whose reports have no Python") {
   python_controller c;
   c.all_report();
-  const auto id = c.submit(of_layers());
+  const auto id = c.submit(harness::layers_job("/its.py"));
   c.pass(5);
   CHECK(c.job(id).state == job_state::running);
 }

@@ -33,6 +33,7 @@ struct torch_scene {
     return c;
   }()};
   std::vector<node_without_torch> without;
+  std::vector<unusable_node> absent;
 
   explicit torch_scene(std::string_view name)
       : by{with_torch_nodes(with_trainings(make_policy(name)))} {
@@ -44,6 +45,7 @@ struct torch_scene {
   snapshot view() const {
     auto v = s.view();
     v.without_torch = without;
+    v.unusable = absent;
     return v;
   }
   std::vector<decision> decide() const {
@@ -108,7 +110,15 @@ TEST_CASE(
   CHECK(t.decide().empty());
   CHECK_THAT(t.why(1), Catch::StartsWith("no node has PyTorch: python3 on ") &&
                            Catch::Contains(t.s.cluster.nodes[0].name));
+  // One that is absent may have it.
+  t.without.pop_back();
+  t.absent = {{3, "absent"}};
+  t.s.idle.set_idle(3, 0);
+  CHECK(t.decide().empty());
+  CHECK_THAT(t.why(1), !Catch::Contains("no node has PyTorch"));
   // Two nodes have it, and another training.
+  t.absent.clear();
+  t.s.idle.set_idle(3, 1);
   t.without = {{0, "python3"}, {2, "python3"}};
   t.settle();
   CHECK(t.nodes_of(1) == std::set<node_index>{1, 3});

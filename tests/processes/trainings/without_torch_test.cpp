@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "harness/scratch.hpp"
+#include "harness/small_cluster.hpp"
 #include "processes/fixture.hpp"
 
 // Clusters whose nodes have no PyTorch, in real processes.
@@ -12,25 +13,6 @@ using namespace troupe;
 using namespace troupe::test;
 
 namespace {
-
-/// A job of two layers, as a submitter with PyTorch describes them.
-job_spec of_layers(const fs::path& file) {
-  job_spec job;
-  job.name = "layers";
-  job.global_batch = 8;
-  job.iterations = 4;
-  job.model.name = "its";
-  job.model.family = "layers";
-  job.model.tied_head = false;
-  job.model.layers = 2;
-  for (const auto* name : {"0-Layer", "1-Layer"})
-    job.model.operators.push_back({name, 1e9, 1e6, 1000, 4000, 8e6, false});
-  job.train.emplace().device = "cpu";
-  auto& p = job.train->program.emplace();
-  p.file = file.string();
-  p.sha256 = std::string(64, 'a');
-  return job;
-}
 
 /// Processes that start meanwhile have a Python without packages.
 struct bare_python {
@@ -51,7 +33,7 @@ TEST_CASE("a training waits while no node has PyTorch, with interpreter and node
   const bare_python python;
   fixture f{"without-torch"};
   REQUIRE(f.wait_for_nodes());
-  const auto id = f.submit(of_layers(python.room / "its.py"));
+  const auto id = f.submit(harness::layers_job(python.room / "its.py"));
   std::string summary;
   const bool known = f.wait_until([&](const query_reply&) {
     const auto reply = f.client->ask(explain_job{0, id}, long_s).reply;
