@@ -47,9 +47,15 @@ class Tuning(unittest.TestCase):
         self.assertIn("resumed_unequal", run("rates", "rate_off_by_one"))
 
     @unittest.skipIf(program is None, "needs TROUPE_PROGRAM")
-    def test_exported_adapters_have_the_logits_of_what_was_trained(self):
+    def test_folders_of_adapters_mean_the_same_to_troupe_and_to_code_that_knows_peft_alone(self):
         self.assertEqual(run("adapters"), [])
         self.assertIn("worst", run("adapters", "scale_missing"))
+        self.assertIn("missing", run("adapters", "factors_left_out"))
+        self.assertIn("written_by_the_oracle", run("adapters", "factor_doubled"))
+
+    @unittest.skipIf(program is None, "needs TROUPE_PROGRAM")
+    def test_an_adapter_of_the_chat_model_learns_and_is_served_with_the_loss_of_its_evaluation(self):
+        self.assertEqual(run("learning"), [])
 
     @unittest.skipIf(program is None, "needs TROUPE_PROGRAM")
     def test_trainings_that_are_killed_and_go_on_in_other_stages_end_as_undisturbed_ones(self):
