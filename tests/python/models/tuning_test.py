@@ -65,3 +65,7 @@ class Tuning(unittest.TestCase):
     @unittest.skipIf(program is None, "needs TROUPE_PROGRAM")
     def test_merged_weights_are_rounded_once_and_the_others_are_the_bases(self):
         self.assertEqual(run("merged"), [])
+
+    @unittest.skipIf(program is None, "needs TROUPE_PROGRAM")
+    def test_memory_of_a_worker_is_as_predicted_for_an_adapter_and_for_all_weights(self):
+        self.assertEqual(run("memory_one"), [])
