@@ -59,7 +59,8 @@ def worker_over_plain(bench, parts, rounds=5, updates=8):
 
 
 def memory_one(bench, parts):
-    """E11: by how much a worker grows for an adapter, and for all weights, of a base of 100 MB."""
+    """E11: by how much a worker grows for an adapter, and for all weights, of a base of 100 MB. Predicted is what is in use: memory
+    that the allocator keeps between tensors depends on the order in which they come and go."""
     parts.configs["memory"] = wide(512, 8)
     base = bench.base("memory")
     bench.at_least("base_bytes", os.path.getsize(os.path.join(base, "model.safetensors")), 1e8)
@@ -69,8 +70,8 @@ def memory_one(bench, parts):
         training = Training(bench.path(kind), job, bench.fault, "memory")
         training.start(1)
         training.wait()
-        grown[kind] = max(x for _, x in training.marked())
+        grown[kind], used = (max(x for _, x in training.marked(name)) for name in ("marks", "marks-used"))
         predicted = training.document()["predicted_bytes"]
-        bench.at_most(f"{kind}_predicted_apart", abs(predicted / grown[kind] - 1), 0.12)
-        bench.figures[f"{kind}_bytes"] = {"found": grown[kind], "limit": f"predicted {predicted}"}
+        bench.at_most(f"{kind}_predicted_apart", abs(predicted / used - 1), 0.12)
+        bench.figures[f"{kind}_bytes"] = {"found": grown[kind], "limit": f"in use {used:.0f}, predicted {predicted}"}
     bench.at_most("adapter_over_full", grown["adapter"] / grown["full"], 0.45)

@@ -99,9 +99,9 @@ class Training:
 
     # -- what it has left
 
-    def marked(self):
+    def marked(self, name="marks"):
         """[(iteration, figure)] that the worker of a single stage has noted."""
-        with open(os.path.join(self.gates, "marks")) as file:
+        with open(os.path.join(self.gates, name)) as file:
             return [(int(n), float(x)) for n, x in (line.split() for line in file)]
 
     def document(self):

@@ -99,6 +99,13 @@ bool has_torch() {
   return std::system("${TROUPE_PYTHON:-python3} -c 'import torch' >/dev/null 2>&1") == 0;
 }
 
+/// Does it train by workers, or use what they have trained?
+bool needs_torch(const std::string& script) {
+  for (const auto* part : {"examples/pytorch", "configs/jobs/tune-", "--adapter "})
+    if (script.find(part) != std::string::npos) return true;
+  return false;
+}
+
 /// Ends the clusters that a block may have left running.
 struct ends_with_down {
   fs::path directory;
@@ -131,7 +138,7 @@ TEST_CASE("every block of commands in the README works with the present build") 
   for (const auto& b : blocks) {
     all += b.script;
     INFO("README.md:" << b.line << ":\n" << b.script);
-    if (b.script.find("examples/pytorch") != std::string::npos && !has_torch()) {
+    if (needs_torch(b.script) && !has_torch()) {
       WARN("not run without PyTorch:\n" << b.script);
       continue;
     }
@@ -145,12 +152,13 @@ TEST_CASE("every block of commands in the README works with the present build") 
 TEST_CASE("every block of commands of the page about fine-tuning works with the present build") {
   const scratch where;
   link_shipped(where);
+  const ends_with_down stops{where.path()};
   const auto page = read(fs::path{troupe::test::source_dir()} / "docs/fine_tuning.md");
   const auto blocks = command_blocks(page);
   CHECK(blocks.size() >= 2);
   for (const auto& b : blocks) {
     INFO("docs/fine_tuning.md:" << b.line << ":\n" << b.script);
-    if (b.script.find("examples/pytorch") != std::string::npos && !has_torch()) {
+    if (needs_torch(b.script) && !has_torch()) {
       WARN("not run without PyTorch:\n" << b.script);
       continue;
     }

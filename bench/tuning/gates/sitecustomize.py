@@ -8,9 +8,11 @@ before it has its name. $TUNING_FAULT: a fault to plant.
 
 $TUNING_MARKS: cpu or memory. A line "ITERATION FIGURE" in the file `marks` of that folder, when an iteration begins: the seconds of
 processor time that this training's processes have used so far, or the bytes by which this process has grown since it has
-trained a small model (PSS, the largest since the iteration before began).
+trained a small model (PSS without shared libraries, the largest since the iteration before began). `marks-used` has the same without
+memory that the allocator has and nobody uses.
 """
 
+import ctypes
 import os
 import re
 import time
@@ -61,8 +63,8 @@ def gated_stage():
 
 # -- marks
 
-def mark(iteration, figure):
-    with open(os.path.join(folder, "marks"), "a") as file:
+def mark(iteration, figure, name="marks"):
+    with open(os.path.join(folder, name), "a") as file:
         file.write(f"{iteration} {figure}\n")
 
 
@@ -93,8 +95,30 @@ class Cpu:
 
 
 def pss():
-    with open("/proc/self/smaps_rollup") as file:
-        return next(int(line.split()[1]) << 10 for line in file if line.startswith("Pss:"))
+    """Of all but shared libraries: their part changes with whoever else on the machine has them mapped. Gradients in memory that the
+    node has mapped, too, count whole."""
+    total, counted = 0, ""
+    with open("/proc/self/smaps") as file:
+        for line in file:
+            words = line.split()
+            if "-" in words[0]:
+                library = len(words) > 5 and ".so" in os.path.basename(words[5])
+                counted = "" if library else "Rss:" if words[1].endswith("s") else "Pss:"
+            elif words[0] == counted:
+                total += int(words[1]) << 10
+    return total
+
+
+def free_in_heaps():
+    """Bytes that the C library's allocator has and nobody uses: what small tensors leave between others."""
+    names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+
+    class Info(ctypes.Structure):
+        _fields_ = [(name, ctypes.c_size_t) for name in names]
+
+    ask = ctypes.CDLL(None).mallinfo2
+    ask.restype = Info
+    return ask().fordblks
 
 
 def small_training():
@@ -114,16 +138,19 @@ def marked_stage():
 
     forward, backward, update = Stage.forward, Stage.backward, Stage.update
     small_training()
-    cpu, before, largest = Cpu(), pss(), [0]
+    cpu, largest = Cpu(), [0, 0]
+    before, used_before = pss(), pss() - free_in_heaps()
 
     def seen():
         if marks == "memory":
-            largest[0] = max(largest[0], pss() - before)
+            now = pss()
+            largest[:] = max(largest[0], now - before), max(largest[1], now - free_in_heaps() - used_before)
 
     def marked_forward(self, iteration, microbatch, *given, evaluate=False, **more):
         if microbatch == 0 and not evaluate:
             mark(iteration, cpu.seconds() if marks == "cpu" else largest[0])
-            largest[0] = 0
+            mark(iteration, largest[1], "marks-used")
+            largest[:] = 0, 0
         found = forward(self, iteration, microbatch, *given, evaluate=evaluate, **more)
         seen()
         return found

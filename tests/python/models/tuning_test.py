@@ -47,9 +47,15 @@ class Tuning(unittest.TestCase):
         self.assertIn("resumed_unequal", run("rates", "rate_off_by_one"))
 
     @unittest.skipIf(program is None, "needs TROUPE_PROGRAM")
-    def test_exported_adapters_have_the_logits_of_what_was_trained(self):
+    def test_folders_of_adapters_mean_the_same_to_troupe_and_to_code_that_knows_peft_alone(self):
         self.assertEqual(run("adapters"), [])
         self.assertIn("worst", run("adapters", "scale_missing"))
+        self.assertIn("missing", run("adapters", "factors_left_out"))
+        self.assertIn("written_by_the_oracle", run("adapters", "factor_doubled"))
+
+    @unittest.skipIf(program is None, "needs TROUPE_PROGRAM")
+    def test_an_adapter_of_the_chat_model_learns_and_is_served_with_the_loss_of_its_evaluation(self):
+        self.assertEqual(run("learning"), [])
 
     @unittest.skipIf(program is None, "needs TROUPE_PROGRAM")
     def test_trainings_that_are_killed_and_go_on_in_other_stages_end_as_undisturbed_ones(self):
@@ -59,3 +65,7 @@ class Tuning(unittest.TestCase):
     @unittest.skipIf(program is None, "needs TROUPE_PROGRAM")
     def test_merged_weights_are_rounded_once_and_the_others_are_the_bases(self):
         self.assertEqual(run("merged"), [])
+
+    @unittest.skipIf(program is None, "needs TROUPE_PROGRAM")
+    def test_memory_of_a_worker_is_as_predicted_for_an_adapter_and_for_all_weights(self):
+        self.assertEqual(run("memory_one"), [])
