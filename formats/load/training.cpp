@@ -139,6 +139,10 @@ void check_tuning_keys(map_reader& train, const tuning& u) {
   if (u.adapter_rank > 0 && u.frozen_layers > 0)
     train.fail("frozen_layers",
                "found with adapter, which freezes all layers; expected only one of the two");
+  if (u.adapter_rank > 0 && !u.initial.empty())
+    train.fail("initial",
+               "found with adapter, which is beside the folder's weights; expected only one of the "
+               "two");
 }
 
 std::string arguments_of(const tuning& u) {

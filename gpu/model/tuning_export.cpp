@@ -37,6 +37,7 @@ struct tuned {
   std::uint32_t rank = 0;
   double alpha = 0;
   bool rslora = false;
+  bool random = false;  // it began with weights that are nobody's
 
   double scale() const {
     const auto r = static_cast<double>(rank);
@@ -54,7 +55,8 @@ expected<std::optional<tuned>> tuned_by(const checkpoint& from) {
     return std::optional<tuned>{};
   try {
     return tuned{arguments.at("base").get<std::string>(), arguments.value("adapter_rank", 0u),
-                 arguments.value("adapter_alpha", 0.0), arguments.value("adapter_rslora", false)};
+                 arguments.value("adapter_alpha", 0.0), arguments.value("adapter_rslora", false),
+                 arguments.value("initial", "") == "random"};
   } catch (const nlohmann::json::exception& e) {
     return refuse(reason::kind::malformed, "{}: found arguments that no fine-tuning has: {}",
                   from.files().front().file().string(), e.what());
@@ -168,6 +170,7 @@ class folder_tensors {
  public:
   folder_tensors(const folder_wish& w, const tuned& t) : wish_{w}, tuned_{t} {}
 
+  /// base: none of a training that began with random weights, all of which its checkpoint has.
   expected<std::vector<tensor_to_copy>> of(const std::vector<safetensors>& base,
                                            const std::map<std::string, found_tensor>& trained) {
     std::vector<tensor_to_copy> all;
@@ -293,15 +296,19 @@ expected<exported_folder> export_tuning(const folder_wish& w, const checkpoint& 
   if (!named) return refuse(named.error());
   const auto trained = by_name(*named);
   if ((*t)->rank > 0 && !w.merged) return export_adapter(w, from, **t, trained);
-  const auto weights = weights_in(base);
-  if (!weights) return refuse(weights.error());
-  auto all = folder_tensors{w, **t}.of(*weights, trained);
+  std::vector<safetensors> weights;
+  if (!(*t)->random) {
+    auto found = weights_in(base);
+    if (!found) return refuse(found.error());
+    weights = std::move(*found);
+  }
+  auto all = folder_tensors{w, **t}.of(weights, trained);
   if (!all) return refuse(all.error());
   const exported_folder done{(*t)->rank == 0 ? "model" : "merged", count_of(*all), (*t)->rank};
   auto ok = copy_safetensors(w.to / weights_file, std::move(*all),
                              {{"format", "pt"}, {"iteration", std::to_string(from.iteration())}});
   if (ok) ok = copy_texts(base, w.to);
-  if (ok) ok = write_config(base, w.to, w.all_f32);
+  if (ok) ok = write_config(base, w.to, w.all_f32 || (*t)->random);
   if (!ok) return refuse(ok.error());
   return done;
 }

@@ -1,5 +1,6 @@
 #include "actors/serving/front/completions.hpp"
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 
@@ -11,6 +12,15 @@ struct completions::shared {
   front_view view;
   std::uint64_t next = 1;
 };
+
+// Until the controller has stated the served models, every name may be one.
+bool front_view::may_be_offered(const std::string& name) const {
+  return !has_statement || served.contains(name) ||
+         std::ranges::any_of(served, [&](const std::string& model) {
+           const auto at = models.find(model);
+           return at == models.end() || at->second.adapters.contains(name);
+         });
+}
 
 completions::completions() : shared_{std::make_shared<shared>()} {}
 

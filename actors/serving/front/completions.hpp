@@ -60,6 +60,10 @@ struct front_view {
   std::set<std::string> served;              // those, by unfinished jobs: with a decoder or not yet
   std::map<std::string, served_now> models;  // those with a decoder
   std::size_t requests = 0;                  // of this front, that have not ended
+
+  /// May a name that is not offered be so soon? Adapters are known by the decoders of their model:
+  /// while a model has none, any name may be one of its adapters.
+  bool may_be_offered(const std::string& name) const;
 };
 
 /// The front of this host, for other threads and actors of its process. Thread-safe; copies are the

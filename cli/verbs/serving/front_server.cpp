@@ -87,10 +87,8 @@ int run_front(output& out, front_server_options o) {
         service.handle(r, std::move(reply));
       });
   if (!server) return out.bad(server.error());
-  // Until the controller has reported the served models, every model may be one.
   service.expect([front = (*host)->completions()](const std::string& model) {
-    const auto now = front.view();
-    return !now.has_statement || now.served.contains(model);
+    return front.view().may_be_offered(model);
   });
   key_file reloaded{o.api_keys, service};
   web::model_offers models{(*host)->completions(), (*host)->cluster(), o.folders, clock, service};

@@ -33,10 +33,7 @@ struct front_by_hand {
         "127.0.0.1", 0, {}, [this](const auto& r, auto reply) { service.handle(r, reply); });
     REQUIRE(started);
     server = std::move(*started);
-    service.expect([this](const std::string& name) {
-      const auto now = front.view();
-      return !now.has_statement || now.served.contains(name);
-    });
+    service.expect([this](const std::string& name) { return front.view().may_be_offered(name); });
     front.connect({[this](std::uint64_t n, const auto&, actors::completion_listener l) {
                      const std::lock_guard hold{mutex};
                      number = n;
@@ -165,6 +162,29 @@ TEST_CASE("a model that is cancelled is 404, what it is asked for ends, and its 
   CHECK(a.status == 200);
   CHECK(a.body.find("\"token_ids\":[8,9]") != std::string::npos);
   CHECK(f.ask("/metrics").body.find("name-") == std::string::npos);
+}
+
+TEST_CASE("a name is 503 while it may be an adapter of a model whose decoder is not ready") {
+  const scratch dir;
+  front_by_hand f;
+  write_folder(dir / "a", 300);
+  f.view.has_statement = true;
+  f.view.served.insert("a");
+  f.look();
+  CHECK(f.refused("of-a").status == 503);
+  f.view.models["a"].adapters = {"of-a"};
+  f.serve("a", dir / "a", 1);
+  CHECK(f.refused("of-b").status == 404);
+  REQUIRE(f.offers_with("a", 300));
+  // Its decoder has another one, and then is lost.
+  f.view.models["a"].adapters = {"of-b"};
+  f.front.publish(f.view);
+  CHECK(f.refused("of-b").status == 503);
+  f.view.models.clear();
+  f.look();
+  CHECK(f.refused("of-c").status == 503);
+  f.cancel("a");
+  CHECK(f.refused("of-a").status == 404);
 }
 
 TEST_CASE("choices that a model's decoders can never hold are 400 at a front, those of later 429") {

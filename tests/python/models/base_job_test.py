@@ -79,6 +79,22 @@ class BaseJob(Scratch):
         self.assertLess(relative(value, found), 1e-4)
         self.assertGreater(relative(found, engine_logits(self.base, tokens)), 1e-3)
 
+    def test_a_training_from_random_weights_is_exported_though_its_base_has_none(self):
+        self.write_base("gpt2")
+        for name in os.listdir(self.base):
+            if name.endswith(".safetensors"):
+                os.unlink(os.path.join(self.base, name))
+        self.trained("random", {"stages": 2, "microbatches": 2}, initial="random", frozen_layers=1)
+        self.export("random")
+        tokens = list(b"What is 2 and 3?")
+        model, layers = read_folder(self.path("random-exported"))
+        value = logits_of(layers, torch.tensor([tokens]), torch.arange(len(tokens), dtype=torch.int32)[None])[0]
+        self.assertLess(relative(value, engine_logits(self.path("random-exported"), tokens)), 1e-4)
+        found = self.run_troupe("check", self.write("adapter.yaml", json.dumps(self.job("beside", {"stages": 1}, initial="random",
+                                                                                       adapter={}))))
+        self.assertEqual(found.returncode, 2)
+        self.assertIn("found with adapter", found.stdout + found.stderr)
+
     def test_two_pipelines_evaluate_each_held_out_row_once(self):
         self.write_base("gpt2")
         _, one = self.trained("one", {"stages": 1, "microbatches": 2})  # the last held-out micro-batch is short
