@@ -216,7 +216,7 @@ void training_supervisor::set_up(address trainer, stage_setup s) {
   if (computes) {
     o.create = [s, make_cuda = node_.options.make_cuda, executor = o.executor,
                 start = workers_of(s, p->order), replica = e.replica] {
-      return s.shares_with ? share_backend(s, replica->device())
+      return s.shares_with ? share_backend(s, replica->backend())
                            : make_backend(s, executor, make_cuda, start);
     };
     o.created = e.created = std::make_shared<std::atomic<bool>>(false);

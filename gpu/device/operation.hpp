@@ -159,6 +159,9 @@ inline constexpr bool is_collective = is_one_of<What, make_communicator_id, join
 struct layered {
   std::uint64_t iteration = 0;  // completed before; a program's data and masks depend on it
   bool evaluate = false;        // forward: on held-out data, and nothing is kept or changed
+  // forward: of the micro-batch over all pipelines, or of the held-out ones; none: by the device's
+  // own pipeline.
+  std::optional<std::uint64_t> number{};
   // update: of all stages' gradients, not scaled, for clipping by their norm.
   std::optional<double> squared_norm{};
 };

@@ -70,6 +70,10 @@ class member_device : public stage_device {
 class program_device : public stage_device {
  public:
   virtual void submit_norms(operations::norms n, done d) = 0;
+  /// Do passes change state of its layers (buffers of a BatchNorm), so that those of another
+  /// pipeline would not be what they are on its own device? Known from the first `gradients` that
+  /// were taken on; from any thread.
+  virtual bool has_moving_state() const = 0;
 };
 
 /// Sizes of a stage, for planning and for sending gradients.

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gpu/device/clock.hpp"
@@ -27,6 +28,10 @@ request_header request_of(const layered& p) {
     r.flags |= request_flag::with_norm;
   }
   if (p.evaluate) r.flags |= request_flag::evaluate;
+  if (p.number) {
+    r.value = *p.number;
+    r.flags |= request_flag::numbered;
+  }
   return r;
 }
 
@@ -232,20 +237,46 @@ device::result device::perform(const operations::backward& o, request_header r) 
 
 // -- gradients
 
-device::result device::perform(const operations::reset&, request_header) {
-  return refuse(reason::kind::unavailable, "a program's worker cannot forget passes");
+device::result device::perform(const operations::reset&, request_header r) {
+  r.kind = message_kind::reset;
+  auto made = plain(r);
+  if (!made) return made;
+  held_.clear();
+  progress_.clear();
+  taken_ = false;
+  return made;
 }
 
+// What is taken is a copy: other micro-batches may go through the stage before its update.
 device::result device::perform(const operations::gradients& o, request_header r) {
-  if (o.take) return refuse(reason::kind::unavailable, "a program's worker keeps its gradients");
   r.kind = message_kind::gradients;
   auto made = plain(r);
-  if (made) made->what = own_and_tied{view(gradients_.own()), view(gradients_.tied())};
+  if (!made) return made;
+  if (!o.take) {
+    made->what = own_and_tied{view(gradients_.own()), view(gradients_.tied())};
+    return made;
+  }
+  const auto copy_of = [](std::span<const std::byte> of) {
+    return payload{std::vector<std::byte>{of.begin(), of.end()}};
+  };
+  made->what = own_and_tied{copy_of(gradients_.own()), copy_of(gradients_.tied())};
+  r.kind = message_kind::zero;
+  const auto zero = worker_->ask(r);
+  if (!zero) return refuse(zero.error());
+  if ((zero->header.flags & reply_flag::moved) != 0) moves_ = true;
+  taken_ = true;
   return made;
 }
 
 // Sums that are in the gradients' memory already are not copied. An empty payload says so, too.
+// Where gradients were taken, the worker's next norms and update are of that memory only after it
+// has been asked for gradients again.
 expected<void> device::take_sums(const own_and_tied& sums) {
+  if (std::exchange(taken_, false)) {
+    request_header again;
+    again.kind = message_kind::gradients;
+    if (auto ok = worker_->ask(again); !ok) return refuse(ok.error());
+  }
   const std::pair<std::span<const std::byte>, std::span<std::byte>> both[] = {
       {sums.own.bytes(), gradients_.own()}, {sums.tied.bytes(), gradients_.tied()}};
   for (const auto& [from, to] : both) {

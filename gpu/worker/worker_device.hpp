@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -32,6 +33,7 @@ class device final : public program_device {
 
   void submit(operation o, done d) override;
   void submit_norms(operations::norms n, done d) override;
+  bool has_moving_state() const override { return moves_; }
 
  private:
   static constexpr std::uint64_t first_guess = std::uint64_t{1} << 20;  // of an output's bytes
@@ -86,6 +88,8 @@ class device final : public program_device {
   // The input of a forward stays where it is until its backward: the worker's tensors are views.
   std::map<std::uint32_t, std::shared_ptr<shared_buffer>> held_;
   std::uint64_t largest_in_ = 0, largest_out_ = first_guess;
+  bool taken_ = false;  // gradients, since the last update
+  std::atomic<bool> moves_ = false;
   operation_queue queue_;
 };
 

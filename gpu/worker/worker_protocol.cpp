@@ -200,6 +200,10 @@ std::string_view name_of(message_kind k) {
       return "weights";
     case message_kind::peak:
       return "peak";
+    case message_kind::reset:
+      return "reset";
+    case message_kind::zero:
+      return "zero";
     case message_kind::output:
       return "output";
     case message_kind::stop:
@@ -290,6 +294,9 @@ expected<void> check_reply(const reply& r, const request_header& to) {
     return refuse(reason::kind::malformed, "the worker replies twice to {}", name_of(to.kind));
   if ((h.flags & reply_flag::skipped) != 0 && to.kind != message_kind::update)
     return refuse(reason::kind::malformed, "the worker skips a {}", name_of(to.kind));
+  if ((h.flags & reply_flag::moved) != 0 && to.kind != message_kind::zero)
+    return refuse(reason::kind::malformed, "the worker has moved buffers by a {}",
+                  name_of(to.kind));
   return check_output(h, to);
 }
 

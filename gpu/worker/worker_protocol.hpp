@@ -21,7 +21,7 @@ namespace troupe::gpu::python {
 
 static_assert(std::endian::native == std::endian::little, "headers are sent as they are in memory");
 
-inline constexpr std::uint32_t protocol_version = 1;
+inline constexpr std::uint32_t protocol_version = 2;
 inline constexpr std::size_t max_message_bytes = 128 * 1024;  // what socket buffers hold by default
 
 enum class message_kind : std::uint8_t {
@@ -47,6 +47,8 @@ enum class message_kind : std::uint8_t {
   weights = 43,
   peak = 44,
   output = 45,
+  reset = 46,
+  zero = 47,
   stop = 63,
 };
 /// For errors.
@@ -54,12 +56,13 @@ std::string_view name_of(message_kind k);
 
 namespace request_flag {
 inline constexpr std::uint8_t keep = 1, evaluate = 2, copy_input = 4, last_backward = 8,
-                              with_norm = 16, with_tied = 32, gradient_memory = 64;
+                              with_norm = 16, with_tied = 32, gradient_memory = 64, numbered = 128;
 }
 namespace reply_flag {
 /// more: another reply to the same request follows. larger: the output needs a buffer of `out`'s
-/// bytes; request `output` with one. skipped: an update changed nothing.
-inline constexpr std::uint8_t more = 1, larger = 2, skipped = 4, all = 7;
+/// bytes; request `output` with one. skipped: an update changed nothing. moved: passes since the
+/// last update have changed buffers of layers.
+inline constexpr std::uint8_t more = 1, larger = 2, skipped = 4, moved = 8, all = 15;
 }  // namespace reply_flag
 
 /// A node's message. `in`, `out`: packed buffer_places; 0: none.
@@ -72,7 +75,8 @@ struct request_header {
   std::uint32_t microbatch = 0;
   std::uint32_t body_bytes = 0;
   std::uint64_t in = 0, out = 0;
-  std::uint64_t value = 0;  // region: its bytes; group, join: rank << 32 | size
+  // region: its bytes; group, join: rank << 32 | size; numbered forward: the micro-batch's number.
+  std::uint64_t value = 0;
   double scale = 1;         // update: of the gradients, unless the program weighs its samples
   double squared_norm = 0;  // update: of all stages' gradients, not scaled
 };

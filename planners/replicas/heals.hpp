@@ -5,11 +5,12 @@
 
 namespace troupe::planners {
 
-/// May a training go on without stages that are lost, where a peer has their state? Not yet one of
-/// a program, which has other state than weights, nor one whose stages lend their bubbles.
+/// May a training go on without stages that are lost, where a peer has their state? Not yet one
+/// whose devices sum gradients in a group, nor one whose stages lend their bubbles.
 inline bool heals(const job_spec& job) {
-  return job.train && job.train->on_loss.value_or("heal") == "heal" && !job.train->program &&
-         !job.slots && !job.pipeline.bubbles;
+  const auto* t = job.train ? &*job.train : nullptr;
+  return t && t->on_loss.value_or("heal") == "heal" && !job.slots && !job.pipeline.bubbles &&
+         !(t->program && t->program->gradients == "torch");
 }
 
 /// The same of one with this plan, by which its stages have peers or have none.

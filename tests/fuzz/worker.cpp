@@ -74,7 +74,7 @@ void write_seeds(const std::filesystem::path& directory) {
   h.sequence = 1;
   h.out = packed({1, 128, 256});
   const std::string texts[] = {
-      R"({"protocol":1,"token":"t","package":"","python":"","torch":"","cuda":"",)"
+      R"({"protocol":2,"token":"t","package":"","python":"","torch":"","cuda":"",)"
       R"("blas":"","pid":1})",
       R"({"members":[{"layers":[{"name":"L","parameter_bytes":4,"buffer_bytes":0}],)"
       R"("own_parameters":1,"tied_parameters":0,"optimizer_state_bytes":8,"needs_norm":true}]})",

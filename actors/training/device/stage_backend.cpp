@@ -8,6 +8,7 @@
 #include "gpu/model/checkpoint_fence.hpp"
 #include "gpu/model/layer_index.hpp"
 #include "gpu/model/tokens.hpp"
+#include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
 
 namespace troupe::actors {
@@ -99,13 +100,21 @@ expected<stage_backend> make_backend(const stage_setup& s,
   return stage_backend{std::move(*device), std::move(*tokens)};
 }
 
-expected<stage_backend> share_backend(const stage_setup& s,
-                                      std::shared_ptr<gpu::stage_device> device) {
-  if (!device)
+expected<stage_backend> share_backend(const stage_setup& s, stage_backend peer) {
+  if (!peer.device)
     return refuse(reason::kind::unavailable, "the device of stage {} is gone", s.name.stage);
+  if (s.how.program) {
+    const auto* device = dynamic_cast<const gpu::program_device*>(peer.device.get());
+    TROUPE_INVARIANT(device, "a program's stage is computed by a worker");
+    if (!device->has_moving_state()) return peer;
+    return refuse(reason::kind::infeasible,
+                  "passes change buffers of stage {}, and those of pipeline {} were lost with it",
+                  s.name.stage, s.name.pipeline);
+  }
   auto tokens = token_feed_of(s);
   if (!tokens) return refuse(tokens.error());
-  return stage_backend{std::move(device), std::move(*tokens)};
+  peer.tokens = std::move(*tokens);
+  return peer;
 }
 
 std::string checkpoint_path(const std::string& directory, std::uint64_t iteration) {

@@ -3,18 +3,21 @@
 #include <algorithm>
 #include <utility>
 
+#include "actors/training/device/stage_options.hpp"
 #include "messages/base/invariant.hpp"
 
 namespace troupe::actors {
 
-std::shared_ptr<gpu::stage_device> stage_replica::device() const {
+stage_backend stage_replica::backend() const {
   const std::lock_guard lock{guard_};
-  return device_.lock();
+  return {device_.lock(), nullptr, norms_.lock(), worker_};
 }
 
-void stage_replica::set_device(const std::shared_ptr<gpu::stage_device>& d) {
+void stage_replica::set_backend(const stage_backend& b) {
   const std::lock_guard lock{guard_};
-  device_ = d;
+  device_ = b.device;
+  norms_ = b.norms;
+  worker_ = b.worker;
 }
 
 std::shared_ptr<gpu::simulated_values> stage_replica::values() const {

@@ -5,12 +5,16 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "gpu/device/simulated_values.hpp"
 #include "gpu/device/stage_device.hpp"
+#include "messages/wire/stage.hpp"
 
 namespace troupe::actors {
+
+struct stage_backend;
 
 /// A stage's weights on their device, which the stages of one or, after a loss, of several
 /// pipelines share. Their pipelines go through it one after the other, in ascending order: the
@@ -28,9 +32,10 @@ class stage_replica {
   stage_replica(std::uint32_t pipeline, std::uint64_t iteration)
       : iteration_{iteration}, pipelines_{pipeline} {}
 
-  /// The device, which ends with the last stage that holds it; null: simulated, or released.
-  std::shared_ptr<gpu::stage_device> device() const;
-  void set_device(const std::shared_ptr<gpu::stage_device>& d);
+  /// The device, which ends with the last stage that holds it, without tokens; without a device:
+  /// simulated, or released.
+  stage_backend backend() const;
+  void set_backend(const stage_backend& b);
   /// Simulated weights; null: real, or not yet known.
   std::shared_ptr<gpu::simulated_values> values() const;
   void set_values(const std::shared_ptr<gpu::simulated_values>& v);
@@ -61,6 +66,8 @@ class stage_replica {
 
   mutable std::mutex guard_;
   std::weak_ptr<gpu::stage_device> device_;
+  std::weak_ptr<gpu::program_device> norms_;
+  std::optional<worker_report> worker_;
   std::weak_ptr<gpu::simulated_values> values_;
   std::uint64_t iteration_ = 0;  // updates done
   bool updating_ = false;

@@ -21,7 +21,10 @@ void stage_state::begin_gradients() {
     return advance_exchange();
   }
   phase_ = phase::gradients;
-  submit({gpu::operations::gradients{.take = o_.replica && o_.replica->is_shared()}});
+  // A worker's gradients are in memory that the passes of another view would change while they are
+  // on their way.
+  const bool take = o_.replica && (o_.replica->is_shared() || o_.setup.how.program);
+  submit({gpu::operations::gradients{.take = take}});
 }
 
 void stage_state::begin_exchange(gpu::own_and_tied gradients) {
@@ -136,7 +139,8 @@ void stage_state::advance_evaluation() {
   auto activation = tensors_.received().take_input(next);
   if (auto ok = executor_->add_inputs(step, training_.iteration(), std::move(activation)); !ok)
     return fail(ok.error());
-  submit({.what = std::move(step), .program = {.evaluate = true}});
+  const std::uint64_t number = me().pipeline + std::uint64_t{evaluated_} * o_.setup.pipelines;
+  submit({.what = std::move(step), .program = {.evaluate = true, .number = number}});
 }
 
 void stage_state::end_evaluation(gpu::outcome o) {

@@ -55,7 +55,7 @@ bool stage_state::create_device() {
     executor_ = std::make_unique<simulated_stage>(
         self_, o_, [this](expected<gpu::outcome> r) { on_device_done(std::move(r)); });
   } else if (auto backend = create_backend(o_)) {
-    if (o_.replica) o_.replica->set_device(backend->device);
+    if (o_.replica) o_.replica->set_backend(*backend);
     executor_ = std::make_unique<device_stage>(self_, o_.setup, std::move(*backend));
   } else {
     fail(backend.error());
@@ -232,6 +232,7 @@ void stage_state::begin_step(const stage_step& s) {
     if (auto ok = executor_->add_inputs(step, training_.iteration(), std::move(activation)); !ok)
       return fail(ok.error());
     o.what = std::move(step);
+    o.program.number = o_.setup.first_microbatch() + s.microbatch;
   } else if (s.what == step_kind::backward) {
     o.what = gpu::operations::backward{s.microbatch,
                                        last() ? payload{} : tensors_.received().take_input(s),
@@ -331,7 +332,7 @@ void stage_state::on_device_done(expected<gpu::outcome> r) {
     return report_ready(std::move(ready));
   }
   if (!r && phase_ == phase::joining && may_go_on_alone(r.error())) return end_join(r.error());
-  if (!r) return fail(r.error());
+  if (!r) return fail(in_its_step(r.error()));
   auto& o = *r;
   const double took_s = now_s() - submitted_s_;
   switch (phase_) {
@@ -380,6 +381,15 @@ void stage_state::on_device_done(expected<gpu::outcome> r) {
     case phase::resetting:
       return end_reset();
   }
+}
+
+/// A sample may end each worker that gets it: says which one.
+reason stage_state::in_its_step(reason why) const {
+  if (why.code == reason::kind::worker_lost && phase_ == phase::steps)
+    why.text += fmt::format(" of micro-batch {} of iteration {}",
+                            o_.setup.first_microbatch() + o_.setup.order[next_].microbatch,
+                            training_.iteration() + 1);
+  return why;
 }
 
 /// For the timeline: a task that ended now and took `took_s`, on this host's clock.

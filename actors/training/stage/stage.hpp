@@ -161,6 +161,7 @@ class stage_state {
 
   // The device.
   void on_device_done(expected<gpu::outcome> r);
+  reason in_its_step(reason why) const;
   bool may_go_on_alone(const reason& why) const;
   void submit(gpu::operation o);
   void give(std::function<void()> to_device);
@@ -202,6 +203,7 @@ class stage_state {
 
   std::uint64_t view_ = 0;               // the one that it runs in, or is gathered for
   std::optional<std::uint64_t> gather_;  // the view to be gathered for, once it has updated
+  std::uint32_t gathered_at_ = 0;        // held-out micro-batches done when it was last asked to
   bool stopped_ = false;                 // gathered: waits for its view to begin
   bool decided_ = false;                 // a view begins with the update
   bool asked_replica_ = false;           // which will wake it

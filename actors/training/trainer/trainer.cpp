@@ -209,10 +209,7 @@ void trainer_state::on(const inbound<stage_report>& m) {
                                    (at_s - r.request_sent_s) - (r.replied_s - r.received_s));
   if (r.starting) return on_starting(r);
   stages_.add_round_trip(i, r, at_s);
-  if (!r.why.text.empty() && heal(i, r.why.text)) return;
-  if (!r.why.text.empty())
-    return fail(end_after(r.why, done_ > std::max(first_, o_.order.reached)),
-                fmt::format("{}: {}", stage_text(r.name), r.why.text));
+  if (!r.why.text.empty()) return on_stage_failed(i, r);
   if (!stages_.is_ready(i) || r.iteration > stages_.done(i)) watch_.on_progress(at_s);
   if (!stages_.is_ready(i)) on_ready(i, r);
   if (joining_ && r.joined) on_joined(i, r);

@@ -116,6 +116,8 @@ class trainer_state {
 
   // Views.
   bool heal(std::size_t i, const std::string& why);
+  void on_stage_failed(std::size_t i, const stage_report& r);
+  bool is_in_every_replica(std::size_t i, const reason& why);
   void on_place(std::size_t i, const view_place& at);
   void begin_view();
   bool note_missing_reports(const std::vector<std::size_t>& lost);
@@ -198,6 +200,9 @@ class trainer_state {
   std::vector<stage_report> missing_;  // of lost stages, without what their peers know
   double ticked_s_ = 0;
   bool stop_healed_ = false;  // asked to stop while it healed
+  // Workers that ended one after the other before this iteration was completed.
+  std::uint32_t workers_lost_ = 0;
+  std::uint64_t workers_lost_at_ = 0;
 };
 
 }  // namespace troupe::actors

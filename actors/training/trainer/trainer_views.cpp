@@ -3,12 +3,24 @@
 
 #include <fmt/format.h>
 
+#include "actors/training/stage/evaluation_share.hpp"
+#include "actors/training/trainer/attempt_end.hpp"
 #include "actors/training/trainer/trainer.hpp"
 #include "messages/base/invariant.hpp"
 
 // The trainer's part about views: how it notices that a stage is lost, and goes on without it.
 
 namespace troupe::actors {
+
+namespace {
+
+/// What ends the work of a stage, and not of the training, if a peer takes it over.
+bool is_loss(const reason& why) {
+  return why.code == reason::kind::unavailable || why.code == reason::kind::device_lost ||
+         why.code == reason::kind::out_of_memory || why.code == reason::kind::worker_lost;
+}
+
+}  // namespace
 
 double trainer_state::tick_length_s() const {
   return healing_.heals() ? std::min(longest_tick_s, o_.cluster->settings.heartbeat_s)
@@ -35,6 +47,24 @@ bool trainer_state::heal(std::size_t i, const std::string& why) {
   healing_.lose(i, now_s());
   ask_stages();
   return true;
+}
+
+/// A sample on which a worker ends would end those of all replicas, one after the other.
+bool trainer_state::is_in_every_replica(std::size_t i, const reason& why) {
+  constexpr std::uint32_t max_workers = 3;
+  if (why.code != reason::kind::worker_lost || std::ranges::count(healing_.lost(), i) > 0)
+    return false;
+  if (std::exchange(workers_lost_at_, done_ + 1) != done_ + 1) workers_lost_ = 0;
+  return ++workers_lost_ == max_workers;
+}
+
+void trainer_state::on_stage_failed(std::size_t i, const stage_report& r) {
+  const auto text = fmt::format("{}: {}", stage_text(r.name), r.why.text);
+  if (healing_.heals() && is_in_every_replica(i, r.why))
+    return fail(part_report::state::failed,
+                text + ", as those of two other replicas in this iteration");
+  if (is_loss(r.why) && heal(i, r.why.text)) return;
+  fail(end_after(r.why, done_ > std::max(first_, o_.order.reached)), text);
 }
 
 void trainer_state::on_place(std::size_t i, const view_place& at) {
@@ -73,14 +103,18 @@ bool trainer_state::note_missing_reports(const std::vector<std::size_t>& lost) {
     r.name = plan_.stages[i].name;
     r.iteration = from;
     const auto* record = healing_.record_of(r.name.pipeline);
-    if (stages_.done(i) + 1 != from || (r.name.stage + 1 == each && !record)) {
+    const bool ends = r.name.stage + 1 == each;
+    // Of held-out samples each pipeline has a part that no other stage has seen.
+    const bool evaluates = evaluations_of(plan_.stages[i]).is_due(from, total());
+    if (stages_.done(i) + 1 != from || evaluates || (ends && !record)) {
       fail(part_report::state::stopped,
            fmt::format("stage {} of pipeline {} was lost after iteration {}, which no other stage "
                        "can report",
                        r.name.stage, r.name.pipeline, from));
       return false;
     }
-    if (r.name.stage + 1 == each) r.loss = record->loss;
+    if (ends) r.loss = record->loss;
+    if (ends && o_.order.spec.train->program) r.worker.emplace().values = record->values;
     missing_.push_back(std::move(r));
   }
   for (std::size_t i = 0; i < signs_.size() && !ended_; ++i)
@@ -107,6 +141,10 @@ void trainer_state::add_missing_reports(const stage_report& of_peer) {
     r.squared_norm = of_peer.squared_norm;
     r.begin_s = of_peer.begin_s, r.end_s = of_peer.end_s;
     r.measured = of_peer.measured;
+    if (of_peer.worker && of_peer.worker->skipped) {
+      if (!r.worker) r.worker.emplace();
+      r.worker->skipped = true;
+    }
     const auto i = stages_.index(r.name);
     add_report(i, r);
     if (ended_) return;

@@ -1,6 +1,6 @@
 """Micro-batches: which samples of the program's data set, read and put together one micro-batch ahead."""
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import torch
 
@@ -48,15 +48,15 @@ class Samples:
 
 
 class Batches:
-    """Micro-batches of one pipeline. Sample k of iteration n is the same for any number of pipelines, micro-batches and
-    rows (troupe.order). Held-out micro-batches are dealt to the pipelines in turn, in the order of the samples, each of which
-    is in one of them: the last may be short. One thread reads ahead: a data set's __getitem__ is a
+    """Micro-batches, by their numbers over all pipelines. Sample k of iteration n is the same for any number of pipelines,
+    micro-batches and rows (troupe.order). Held-out micro-batches are dealt to the pipelines in turn, in the order of the samples,
+    each of which is in one of them: the last may be short. One thread reads ahead, in the order of one pipeline: a data set's __getitem__ is a
     function of the sample's number alone, and draws no numbers from torch's generator. If the file's functions draw others,
     or its collate() draws any, no thread reads: the generators are seeded for each micro-batch."""
 
     def __init__(self, program, *, seed, rows, microbatches, share=None, turn=(0, 1), split="train", samples=None,
                  generators=None):
-        """turn: (this pipeline, number of pipelines)."""
+        """share: (the pipeline's first micro-batch, that of all). turn: (the pipeline, number of pipelines)."""
         self._program, self._seed, self._rows = program, seed, rows
         self._microbatches, self._split, self._turn = microbatches, split, turn
         self._first, all_microbatches = share or (0, microbatches)
@@ -70,30 +70,31 @@ class Batches:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="troupe-data")
         self._ahead = (None, None)
 
-    def indices(self, iteration, microbatch=None):
+    def indices(self, iteration, number=None):
         """The samples of a micro-batch; of the global batch without one."""
-        count = self._global_batch if microbatch is None else self._rows
-        first = 0 if microbatch is None else (self._first + microbatch) * self._rows
+        count = self._global_batch if number is None else self._rows
+        first = 0 if number is None else number * self._rows
         length = len(self.dataset)
         if self._split == "train":
             return order.samples(self._samples.position(iteration) + first, count, length, self._seed)
-        pipeline, pipelines = self._turn
-        position = (pipeline + microbatch * pipelines) * self._rows
-        if position >= length:
-            raise ValueError(f"found held-out micro-batch {microbatch} of pipeline {pipeline}, expected one of {length} samples")
-        return list(range(position, min(position + self._rows, length)))
+        if first >= length:
+            raise ValueError(f"found held-out micro-batch {number}, expected one of {length} samples")
+        return list(range(first, min(first + self._rows, length)))
 
-    def _following(self, iteration, microbatch):
+    def _following(self, iteration, number):
         if self._split == "train":
-            return (iteration, microbatch + 1) if microbatch + 1 < self._microbatches else (iteration + 1, 0)
+            own = number + 1 != self._first + self._microbatches
+            return (iteration, number + 1) if own else (iteration + 1, self._first)
         pipeline, pipelines = self._turn
-        begin = (pipeline + (microbatch + 1) * pipelines) * self._rows
-        return 0, microbatch + 1 if begin < len(self.dataset) else 0
+        after = number + pipelines
+        return 0, after if after * self._rows < len(self.dataset) else pipeline
 
-    def get(self, iteration, microbatch):
+    def get(self, iteration, number):
         """(input, target) of a micro-batch, in the host's memory."""
-        key = iteration if self._split == "train" else 0, microbatch
+        key = iteration if self._split == "train" else 0, number
         known, future = self._ahead
+        if future is not None and known != key:
+            wait([future])  # a data set may not be made for two threads at once
         if self._draws is not False:
             found = self._seeded(*key)
         else:
@@ -106,19 +107,19 @@ class Batches:
 
     def first_time(self):
         """The first micro-batch, as if no other had been read."""
-        return self._seeded(0, 0)
+        return self._seeded(0, self._first)
 
     # The first micro-batch shows whether anything draws.
-    def _seeded(self, iteration, microbatch):
-        self._generators.seed(seed_of(self._seed, iteration, self._first + microbatch, "collate"))
+    def _seeded(self, iteration, number):
+        self._generators.seed(seed_of(self._seed, iteration, number, "collate"))
         watch = Watch(self._program.own_generators) if self._draws is None else None
-        found = self._read(iteration, microbatch)
+        found = self._read(iteration, number)
         if watch is not None:
             self._draws = bool(watch.drawn())
         return found
 
-    def _read(self, iteration, microbatch):
-        samples = [self._sample(i) for i in self.indices(iteration, microbatch)]
+    def _read(self, iteration, number):
+        samples = [self._sample(i) for i in self.indices(iteration, number)]
         try:
             if self._program.collate is None:
                 return tuple(collated(x) for x in zip(*samples))

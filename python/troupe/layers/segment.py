@@ -70,15 +70,28 @@ class Segment:
                 self._last_buffers[i] = now.detach().clone()
         return list(self._last_buffers), [copy.deepcopy(m.get_extra_state()) for m in self._extra]
 
+    def differs(self, state):
+        """Are buffers others than buffers() has returned? Extra states count as others."""
+        def is_equal(now, then):
+            return now is then if now is None or then is None else \
+                now.shape == then.shape and now.dtype == then.dtype and torch.equal(now, then)
+
+        return bool(self._extra) or not all(is_equal(module._buffers[name], then)
+                                            for (module, name), then in zip(self._buffers, state[0]))
+
+    def restore(self, state):
+        """Puts back what buffers() has returned."""
+        for (module, name), then in zip(self._buffers, state[0]):
+            module._buffers[name] = None if then is None else then.clone()
+        for module, then in zip(self._extra, state[1]):
+            module.set_extra_state(copy.deepcopy(then))
+
     def rerun(self, key, value, state, loss=None, evaluate=False):
         """run() with copies of these buffers and extra states. Those of now are put back: they are a forward's, or must not
         change."""
         now = [module._buffers[name] for module, name in self._buffers]
         extra = [copy.deepcopy(m.get_extra_state()) for m in self._extra]
-        for (module, name), then in zip(self._buffers, state[0]):
-            module._buffers[name] = None if then is None else then.clone()
-        for module, then in zip(self._extra, state[1]):
-            module.set_extra_state(copy.deepcopy(then))
+        self.restore(state)
         try:
             return self.run(key, value, loss, evaluate)
         finally:

@@ -4,7 +4,8 @@ Between layers, and so between stages, passes a tensor or a tuple of two or more
 tensors, and a tensor's `requires_grad` says whether a gradient will come back for it: an output of one stage can be the
 input of the next as it is. No tensor that a stage returns is part of a graph.
 
-Iterations and micro-batches count from 0; `microbatch` is the number within this stage's pipeline.
+Iterations and micro-batches count from 0; `microbatch` is the number within this stage's pipeline. A stage can compute other
+pipelines' micro-batches, too, one pipeline after the other: their `number` over all pipelines says what is read and drawn.
 """
 
 import contextlib
@@ -50,8 +51,9 @@ class Stage:
             raise ProgramError(f"recompute: found {recompute!r}, expected {', '.join(_recomputes)}")
         self._program, self._seed, self._device, self._recompute = program, seed, torch.device(device), recompute
         self._first_microbatch, self._all_microbatches = share or (pipeline * microbatches, microbatches * pipelines)
+        self._turn = pipeline, pipelines
         self._batch = {"seed": seed, "rows": rows, "microbatches": microbatches,
-                       "share": (self._first_microbatch, self._all_microbatches), "turn": (pipeline, pipelines)}
+                       "share": (self._first_microbatch, self._all_microbatches), "turn": self._turn}
         self._samples = Samples(seed, rows * self._all_microbatches)
         self._batches = {}
         precision = precision or program.precision
@@ -76,6 +78,7 @@ class Stage:
         self._segments = [Segment(part, self._autocast, self._seed_layer, self._watched(part)) for part in self._parts(model)]
         self._model_layers = len(model)
         self._kept, self._iteration = {}, 0
+        self._begun = None  # buffers at the begin of an iteration
         self._optimizer = self._probed = None
         self.notes = []
 
@@ -98,8 +101,9 @@ class Stage:
         for split in ("train",) if self.is_first or self.is_last else ():
             self._data(split)
 
-    def forward(self, iteration, microbatch, inputs=None, keep=True, evaluate=False):
-        """An Output(tensors, loss, values). inputs: a tuple of tensors, None at the first stage. They may be views of
+    def forward(self, iteration, microbatch, inputs=None, keep=True, evaluate=False, number=None):
+        """An Output(tensors, loss, values). number: of the micro-batch over all pipelines, or with evaluate of the held-out
+        ones; None: by this stage's own pipeline. inputs: a tuple of tensors, None at the first stage. They may be views of
         shared memory, which must stay as it is until the micro-batch's backward (with evaluate: until the call returns).
 
         At the last stage `tensors` is () and `loss` a float: the mean over the micro-batch's samples, or with the
@@ -108,13 +112,15 @@ class Stage:
         gradients, nothing is kept or changed; values has their loss, (sum, weight), as held_out_loss.
         Raises NotFinite for a loss that is not finite, unless precision is fp16."""
         split = "held_out" if evaluate else "train"
-        self._iteration = self._iteration if evaluate else iteration
+        number = self._number(microbatch, evaluate) if number is None else number
+        if not evaluate:
+            self._begin(iteration)
         target = None
         if self.is_first or self.is_last:
-            given, target = self._data(split).get(iteration, microbatch)
+            given, target = self._data(split).get(iteration, number)
             inputs = [self._on_device(given)] if self.is_first else inputs
             target = self._on_device(target) if self.is_last else None
-        pass_ = _Pass(self._key(iteration, microbatch), self._loss_of(iteration, microbatch, target, split))
+        pass_ = _Pass((self._seed, iteration, number), self._loss_of(iteration, number, target, split))
         if evaluate:
             with self._evaluating():
                 tensors = self._through(pass_, inputs, evaluate=True)
@@ -127,7 +133,7 @@ class Stage:
         if not evaluate and not self._scale.changes:
             self._loss.check(iteration, microbatch)
         values = self._loss.values
-        if not evaluate and self._program.has_rate and self._first_microbatch + microbatch == 0:
+        if not evaluate and self._program.has_rate and number == 0:
             values = {"learning_rate": (self._program.rate(iteration), 1), **values}
         return Output((), self._loss.value, values)
 
@@ -189,6 +195,7 @@ class Stage:
             self._optimizer.step(self._iteration)
         self._gradients.zero()
         self._scale.updated(norm, self._iteration + 1)
+        self._begun = None
         return finite
 
     @property
@@ -196,6 +203,24 @@ class Stage:
         """The factor that makes the sum of all gradients that of the loss' mean, with fp16's scale of the loss."""
         count = 1 if self._program.has_weights else self._all_microbatches
         return 1.0 / count / self._scale.value
+
+    def zero_gradients(self):
+        """After gradients(), whose buffers the caller has copied: backwards of another pipeline may follow. Before
+        squared_norms() or update() it calls gradients() again, and writes the sums into the buffers."""
+        self._gradients.zero()
+
+    def moved_buffers(self):
+        """Have passes since the last update changed buffers, as those of a BatchNorm do?"""
+        return any(segment.differs(begun) for segment, begun in zip(self._segments, self._begun or ()))
+
+    def reset(self):
+        """Micro-batches in flight and gradients are forgotten, and buffers are those of the iteration's begin: as before its
+        first forward, also after an operation has failed. Weights stay."""
+        self._kept = {}
+        self._gradients.zero()
+        for segment, buffers in zip(self._segments, self._begun or ()):
+            segment.restore(buffers)
+        self._begun = None
 
     def copy(self, iteration):
         """A Copy (troupe.checkpoint) of weights, buffers and optimizer state in the host's memory, after `iteration`
@@ -260,16 +285,25 @@ class Stage:
         loss = pass_.loss if self.is_last and i + 1 == len(self._segments) else None
         return self._segments[i].rerun(pass_.key, pass_.inputs[i], pass_.buffers[i], loss)
 
-    def _loss_of(self, iteration, microbatch, target, split):
+    def _begin(self, iteration):
+        self._iteration = iteration
+        if self._begun is None:
+            self._begun = [segment.buffers() for segment in self._segments]
+
+    def _number(self, microbatch, evaluate):
+        pipeline, pipelines = self._turn
+        return pipeline + microbatch * pipelines if evaluate else self._first_microbatch + microbatch
+
+    def _loss_of(self, iteration, number, target, split):
         if not self.is_last:
             return None
-        batches, key = self._data(split), self._key(iteration, microbatch)
+        batches = self._data(split)
         scale = self._scale.value
 
         def root(output):
             if split != "train":
-                return self._loss.held_out(output, target, batches.indices(iteration, microbatch))
-            self._generators.seed(seed_of(*key, self._model_layers))
+                return self._loss.held_out(output, target, batches.indices(iteration, number))
+            self._generators.seed(seed_of(self._seed, iteration, number, self._model_layers))
             return self._loss.root(output, target, ((split, iteration), indices), scale)
 
         def indices():
@@ -278,12 +312,9 @@ class Stage:
 
         return root
 
-    def _key(self, iteration, microbatch):
-        return self._seed, iteration, self._first_microbatch + microbatch
-
     def _pass(self, iteration, microbatch):
         pass_ = self._kept.get(microbatch)
-        if pass_ is None or pass_.key != self._key(iteration, microbatch):
+        if pass_ is None or pass_.key[1] != iteration:
             raise ValueError(f"found no forward of iteration {iteration}, micro-batch {microbatch}")
         return pass_
 

@@ -112,7 +112,8 @@ class Worker:
             protocol.GRADIENTS: self._gradients, protocol.NORMS: self._norms, protocol.UPDATE: self._update,
             protocol.SAVE: self._save, protocol.LOAD: self._load, protocol.GROUP: self._make_group,
             protocol.JOIN: self._join, protocol.SUM: self._sum, protocol.WEIGHTS: self._weights,
-            protocol.PEAK: self._peak, protocol.OUTPUT: self._output,
+            protocol.PEAK: self._peak, protocol.OUTPUT: self._output, protocol.RESET: self._reset,
+            protocol.ZERO: self._zero,
         }
 
     def run(self):
@@ -225,8 +226,9 @@ class Worker:
     def _forward(self, request, _):
         at = self._stage_of(request)
         made = at.stage.forward(request.iteration, request.microbatch, self._inputs(request),
-                                    keep=bool(request.flags & protocol.KEEP),
-                                    evaluate=bool(request.flags & protocol.EVALUATE))
+                                keep=bool(request.flags & protocol.KEEP),
+                                evaluate=bool(request.flags & protocol.EVALUATE),
+                                number=request.value if request.flags & protocol.NUMBERED else None)
         if request.output == 0:
             values = [[name, _number(s), _number(w)] for name, (s, w) in (made.values or {}).items()]
             body = protocol.to_json({"values": values}) if values else b""
@@ -242,7 +244,16 @@ class Worker:
         made = at.stage.backward(request.iteration, request.microbatch, self._inputs(request) or ())
         return self._deliver(at, request, made) if request.output else dict()
 
+    def _reset(self, request, _):
+        self._stage_of(request).stage.reset()
+        return dict()
+
     # -- gradients
+
+    def _zero(self, request, _):
+        stage = self._stage_of(request).stage
+        stage.zero_gradients()
+        return dict(flags=protocol.MOVED if stage.moved_buffers() else 0)
 
     def _gradients(self, request, _):
         self._stage_of(request).stage.gradients()  # they are in the shared memory, complete from now on

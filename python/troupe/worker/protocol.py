@@ -13,7 +13,7 @@ import os
 import socket
 import struct
 
-VERSION = 1
+VERSION = 2
 MAX_MESSAGE = 128 * 1024
 
 # Messages of a worker.
@@ -21,13 +21,13 @@ HELLO, DONE, ERROR = 1, 2, 3
 # Messages of a node.
 SETUP, START, REGION = 16, 17, 18
 FORWARD, RECOMPUTE, BACKWARD, GRADIENTS, NORMS, UPDATE, SAVE, LOAD = range(32, 40)
-GROUP, JOIN, SUM, WEIGHTS, PEAK, OUTPUT = range(40, 46)
+GROUP, JOIN, SUM, WEIGHTS, PEAK, OUTPUT, RESET, ZERO = range(40, 48)
 STOP = 63
 
 # Flags of a request.
-KEEP, EVALUATE, COPY_INPUT, LAST_BACKWARD, WITH_NORM, WITH_TIED, GRADIENT_MEMORY = (1 << i for i in range(7))
+KEEP, EVALUATE, COPY_INPUT, LAST_BACKWARD, WITH_NORM, WITH_TIED, GRADIENT_MEMORY, NUMBERED = (1 << i for i in range(8))
 # Flags of a reply.
-MORE, LARGER, SKIPPED = 1, 2, 4
+MORE, LARGER, SKIPPED, MOVED = 1, 2, 4, 8
 
 _request = struct.Struct("<IBBHQIIQQQdd")
 _reply = struct.Struct("<IBBHIIQQQddQ")

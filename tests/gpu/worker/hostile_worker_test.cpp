@@ -108,7 +108,7 @@ TEST_CASE_METHOD(fixture, "a process without the token is not the worker") {
   const auto made = make([](scripted_peer& p) {
     reply_header h;
     h.kind = message_kind::hello;
-    p.reply(h, R"({"protocol":1,"token":"guessed","package":"","python":"","torch":"","cuda":"",)"
+    p.reply(h, R"({"protocol":2,"token":"guessed","package":"","python":"","torch":"","cuda":"",)"
                R"("blas":"","pid":1})");
     p.receive();
   });

@@ -59,7 +59,7 @@ void scripted_peer::done(const request& to, const std::string& body) {
 void scripted_peer::hello() {
   reply_header h;
   h.kind = message_kind::hello;
-  reply(h, R"({"protocol":1,"token":")" + token_ +
+  reply(h, R"({"protocol":2,"token":")" + token_ +
                R"(","package":"0.1.0","python":"3","torch":"1","cuda":"","blas":"","pid":1})");
 }
 

@@ -36,7 +36,7 @@ reply_header answer() {
   return h;
 }
 
-constexpr auto hello = R"({"protocol":1,"token":"t","package":"0.1","python":"3.9",)"
+constexpr auto hello = R"({"protocol":2,"token":"t","package":"0.1","python":"3.9",)"
                        R"("torch":"2.1","cuda":"","blas":"libblas.so.3","pid":12})";
 
 }  // namespace
@@ -146,7 +146,7 @@ TEST_CASE("a hello says who the worker is") {
   CHECK(read->torch == "2.1");
   CHECK(read->blas == "libblas.so.3");
   CHECK(read->pid == 12);
-  CHECK(error_of(read_hello(R"({"protocol":1})")) ==
+  CHECK(error_of(read_hello(R"({"protocol":2})")) ==
         "the worker's hello: 'token': expected it to be there");
   CHECK_FALSE(read_hello("[]"));
   CHECK_FALSE(read_hello("{"));

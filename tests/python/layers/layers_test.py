@@ -230,10 +230,17 @@ def schedule(optimizer): return torch.optim.lr_scheduler.ReduceLROnPlateau(optim
         one = Batches(self.program(), seed=1, rows=3, microbatches=2, split="held_out")
         # Of 40 samples, in each evaluation; the last micro-batch is short.
         self.assertEqual([one.indices(0, 1), one.indices(6, 1), one.indices(0, 13)], [[3, 4, 5], [3, 4, 5], [39]])
-        with self.assertRaisesRegex(ValueError, "found held-out micro-batch 14 of pipeline 0"):
+        with self.assertRaisesRegex(ValueError, "found held-out micro-batch 14, expected one of 40 samples"):
             one.indices(0, 14)
-        two = Batches(self.program(), seed=1, rows=3, microbatches=2, split="held_out", turn=(1, 2))
-        self.assertEqual([two.indices(0, 0), two.indices(0, 1)], [[3, 4, 5], [9, 10, 11]])
+        from troupe.layers.stage import Stage
+
+        read, two = [], Stage(self.program(), rows=3, microbatches=2, pipelines=2, pipeline=1)
+        two.start()
+        held_out = two._data("held_out")
+        held_out._sample = lambda index, sample=held_out._sample: read.append(index) or sample(index)
+        for microbatch in range(2):
+            two.forward(0, microbatch, evaluate=True)
+        self.assertEqual(read[:6], [3, 4, 5, 9, 10, 11])
 
     def test_names_of_parameters_may_be_the_file_s(self):
         self.assertEqual(self.program().name_of(3, "w.x"), "3.w.x")

@@ -265,7 +265,7 @@ class Workers(Scratch):
         import torch
 
         node = self.node()
-        self.assertEqual((node.hello["protocol"], node.hello["token"]), (1, node.token))
+        self.assertEqual((node.hello["protocol"], node.hello["token"]), (protocol.VERSION, node.token))
         self.assertEqual((node.hello["torch"], node.hello["pid"]), (torch.__version__, node.process.pid))
         self.assertTrue(node.hello["blas"])
 
