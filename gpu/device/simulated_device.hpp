@@ -31,6 +31,7 @@ class simulated_device final : public program_device {
     std::visit([&](const auto& what) { take(what, o.program.iteration, std::move(d)); }, o.what);
   }
   void submit_norms(operations::norms n, done d) override { take(n, n.iteration, std::move(d)); }
+  bool has_moving_state() const override { return false; }
 
   /// The digest of its weights, as of the latest update that was submitted.
   std::uint64_t state() const { return values_->state(); }
