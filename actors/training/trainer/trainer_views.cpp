@@ -64,7 +64,11 @@ void trainer_state::on_stage_failed(std::size_t i, const stage_report& r) {
     return fail(part_report::state::failed,
                 text + ", as those of two other replicas in this iteration");
   if (is_loss(r.why) && heal(i, r.why.text)) return;
-  fail(end_after(r.why, done_ > std::max(first_, o_.order.reached)), text);
+  // What a peer cannot take over begins again from the checkpoint.
+  const bool taken_over = plan_.stages[i].shares_with && !stages_.is_ready(i);
+  fail(taken_over ? part_report::state::stopped
+                  : end_after(r.why, done_ > std::max(first_, o_.order.reached)),
+       text);
 }
 
 void trainer_state::on_place(std::size_t i, const view_place& at) {

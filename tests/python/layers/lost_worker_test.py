@@ -61,7 +61,9 @@ def cluster(nodes):
 @unittest.skipUnless(has_torch, without_torch)
 class LostWorkers(Scratch):
     def job(self, name, text, pipelines, **train):
-        file = self.write(f"{name}.py", text.replace("MARKS", self.path(name + ".marks")))
+        # Checkpoints have the hash of the file, which is the same for all trainings of a program.
+        file = self.write("program.py", text.replace("MARKS", self.path("marks")))
+        self.write("marks", "")
         train = {"program": file, "seed": 3, "device": "cpu", "python": sys.executable, "checkpoint": self.path(name),
                  "checkpoint_every": 1000, **train}
         return self.write(f"{name}.yaml", json.dumps({
@@ -76,17 +78,11 @@ class LostWorkers(Scratch):
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(self._end, running)
         if kill is not None:
-            until(lambda: running.poll() is not None or self.forwards(name) > steps // 3 * 2 * pipelines, 90)
+            until(lambda: running.poll() is not None or os.path.getsize(self.path("marks")) > steps // 3 * 2 * pipelines, 90)
             kill()
         out, error = running.communicate(timeout=180)
         rows = list(csv.DictReader(lines_of(os.path.join(self.path(name), "curve.csv"))))
         return running.returncode, json.loads(out) if out.strip() else {}, rows, error
-
-    def forwards(self, name):
-        try:
-            return os.path.getsize(self.path(name + ".marks"))
-        except FileNotFoundError:
-            return 0
 
     def kill_worker(self, which, after_s=0.0):
         time.sleep(after_s)
@@ -97,7 +93,7 @@ class LostWorkers(Scratch):
     def check_as_undisturbed(self, found, expected):
         (status, ended, rows, error), (_, _, undisturbed, _) = found, expected
         self.assertEqual(status, 0, error)
-        self.assertEqual(ended["attempts"], 1)
+        self.assertEqual(ended["heals"]["count"], 1)
         columns = "iteration", "loss", "gradient_norm", "right"
         self.assertEqual([[row[c] for c in columns] for row in rows], [[row[c] for c in columns] for row in undisturbed])
         self.assertEqual(len(rows), steps)
@@ -105,12 +101,11 @@ class LostWorkers(Scratch):
     def test_peers_go_on_for_a_worker_that_is_killed_with_the_same_losses_norms_values_and_weights(self):
         expected = self.train("undisturbed", drawing)
         self.assertEqual(expected[0], 0, expected[3])
-        for which in range(4):
+        for which in range(4) if os.environ.get("TROUPE_SLOW") else (0, 3):
             with self.subTest(worker=which):
                 name = f"lost-{which}"
                 found = self.train(name, drawing, lambda: self.kill_worker(which, 0.03 * which))
                 self.check_as_undisturbed(found, expected)
-                self.assertEqual(found[1]["heals"]["count"], 1)
                 self.assertEqual(self.weights(name), self.weights("undisturbed"))
                 self.assertEqual(workers(self.folder), [])
 
@@ -125,7 +120,7 @@ class LostWorkers(Scratch):
         self.assertEqual(expected[0], 0, expected[3])
         status, ended, rows, error = self.train("counts", counting, lambda: self.kill_worker(1))
         self.assertEqual(status, 0, error)
-        self.assertEqual(ended["attempts"], 2)
+        self.assertNotIn("heals", ended)  # of the last attempt
         self.assertEqual([r["loss"] for r in rows], [r["loss"] for r in expected[2]])
 
     def test_a_sample_that_ends_each_worker_fails_the_job_with_its_micro_batch_after_three(self):
