@@ -70,10 +70,17 @@ TEST_CASE("every shipped model loads") {
 
 TEST_CASE("every shipped job loads, its GPU type from the catalogue") {
   const auto types = loaded(formats::load_catalogue(test::shipped / "gpus.yaml"));
+  std::size_t of_folders = 0;
   for (const auto& file : files("jobs")) {
     INFO(file);
-    CHECK(loaded(formats::load_job(file, types)).name == file.stem().string());
+    const auto job = formats::load_job(file, types);
+    // The model of a fine-tuning is its folder's, which the package reads.
+    if (!job && job.error().text.find("reads it from train.base") != std::string::npos)
+      ++of_folders;
+    else
+      CHECK(loaded(job).name == file.stem().string());
   }
+  CHECK(of_folders == 4);
 }
 
 TEST_CASE("every shipped fault scenario loads, and names hosts of the demo cluster only") {

@@ -78,8 +78,8 @@ TEST_CASE("only hello, done and error are replies") {
     CHECK(decode_reply(encode(h, {})).has_value() == (kind >= 1 && kind <= 3));
   }
   auto h = answer();
-  h.flags = 8;
-  CHECK(error_of(decode_reply(encode(h, {}))) == "the worker's reply has unknown flags 8");
+  h.flags = 16;
+  CHECK(error_of(decode_reply(encode(h, {}))) == "the worker's reply has unknown flags 16");
 }
 
 TEST_CASE("a reply answers its request") {
@@ -100,6 +100,9 @@ TEST_CASE("a reply answers its request") {
   CHECK(error_of_reply(h, with_output()) == "the worker replies twice to forward");
   h.flags = reply_flag::skipped;
   CHECK(error_of_reply(h, with_output()) == "the worker skips a forward");
+  h.flags = reply_flag::moved;
+  CHECK(error_of_reply(h, with_output()) == "the worker has moved buffers by a forward");
+  h.flags = reply_flag::skipped;
   h.kind = message_kind::error;
   CHECK(error_of_reply(h, with_output()) == "the worker's error has flags 4 and an output 0");
 }
@@ -155,9 +158,9 @@ TEST_CASE("a hello says who the worker is") {
 
 TEST_CASE("a worker of another protocol is refused with both numbers") {
   auto other = std::string{hello};
-  other.replace(other.find(":1"), 2, ":2");
+  other.replace(other.find(":2"), 2, ":1");
   CHECK(error_of(read_hello(other)) ==
-        "the worker of package troupe 0.1 has protocol 2, this node has 1");
+        "the worker of package troupe 0.1 has protocol 1, this node has 2");
 }
 
 TEST_CASE("the answer to setup has each layer, and sizes that memory may have") {
