@@ -247,7 +247,8 @@ device::result device::perform(const operations::reset&, request_header r) {
   return made;
 }
 
-// What is taken is a copy: other micro-batches may go through the stage before its update.
+// Gradients that are taken are copies: other micro-batches may go through the stage before its
+// update.
 device::result device::perform(const operations::gradients& o, request_header r) {
   r.kind = message_kind::gradients;
   auto made = plain(r);

@@ -24,8 +24,8 @@ expected<stage_backend> make_backend(
     const gpu::cuda_device_maker& make_cuda = nullptr,
     const gpu::worker_starter& start_worker = nullptr);
 
-/// The backend of a stage that shares its peer's on this node; without a device: that is gone. Fails
-/// likewise, and where the peer's device can compute no other pipeline.
+/// The backend of a stage that shares its peer's on this node; without a device: that is gone.
+/// Fails likewise, and where the peer's device can compute no other pipeline.
 expected<stage_backend> share_backend(const stage_setup& s, stage_backend peer);
 
 /// Tells the node that a device of the stage is unusable until the node is restarted.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "actors/training/device/stage_options.hpp"
 #include "messages/base/invariant.hpp"
 
 namespace troupe::actors {

@@ -8,13 +8,12 @@
 #include <optional>
 #include <vector>
 
+#include "actors/training/device/made_backend.hpp"
 #include "gpu/device/simulated_values.hpp"
 #include "gpu/device/stage_device.hpp"
 #include "messages/wire/stage.hpp"
 
 namespace troupe::actors {
-
-struct stage_backend;
 
 /// A stage's weights on their device, which the stages of one or, after a loss, of several
 /// pipelines share. Their pipelines go through it one after the other, in ascending order: the

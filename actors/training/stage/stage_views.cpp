@@ -25,9 +25,9 @@ bool stage_state::on_view(const stage_run& r) {
   return stopped_;
 }
 
-// An update under way is completed first, with its evaluation: the answer says by which boundary the
-// stage stands, and it goes back to none. Held-out samples that do not come while the trainer asks
-// again are those of a stage that is lost: nobody has its part of the evaluation.
+// An update under way is completed first, with its evaluation: the answer says by which boundary
+// the stage stands, and it goes back to none. Held-out samples that do not come while the trainer
+// asks again are those of a stage that is lost: nobody has its part of the evaluation.
 void stage_state::gather(std::uint64_t view) {
   if (view < view_ || (view == view_ && !stopped_)) return;
   if (phase_ == phase::loading || phase_ == phase::communicator_id || phase_ == phase::joining)

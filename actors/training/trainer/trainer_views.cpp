@@ -14,7 +14,7 @@ namespace troupe::actors {
 
 namespace {
 
-/// What ends the work of a stage, and not of the training, if a peer takes it over.
+/// Such a failure ends the work of a stage, and not of the training, if a peer takes it over.
 bool is_loss(const reason& why) {
   return why.code == reason::kind::unavailable || why.code == reason::kind::device_lost ||
          why.code == reason::kind::out_of_memory || why.code == reason::kind::worker_lost;
@@ -64,7 +64,7 @@ void trainer_state::on_stage_failed(std::size_t i, const stage_report& r) {
     return fail(part_report::state::failed,
                 text + ", as those of two other replicas in this iteration");
   if (is_loss(r.why) && heal(i, r.why.text)) return;
-  // What a peer cannot take over begins again from the checkpoint.
+  // A training whose stage no peer can take over begins again from its checkpoint.
   const bool taken_over = plan_.stages[i].shares_with && !stages_.is_ready(i);
   fail(taken_over ? part_report::state::stopped
                   : end_after(r.why, done_ > std::max(first_, o_.order.reached)),
@@ -108,7 +108,7 @@ bool trainer_state::note_missing_reports(const std::vector<std::size_t>& lost) {
     r.iteration = from;
     const auto* record = healing_.record_of(r.name.pipeline);
     const bool ends = r.name.stage + 1 == each;
-    // Of held-out samples each pipeline has a part that no other stage has seen.
+    // Each pipeline has a part of the held-out samples that no other stage has seen.
     const bool evaluates = evaluations_of(plan_.stages[i]).is_due(from, total());
     if (stages_.done(i) + 1 != from || evaluates || (ends && !record)) {
       fail(part_report::state::stopped,
