@@ -6,6 +6,7 @@ import sys
 import time
 
 from runs import Training, root
+from troupe.models import rows as row_files
 
 kinds = ("forward", "update", "evaluation", "save", "index")
 blocks, rows, microbatches, save_every, evaluate_every = 3, 4, 2, 2, 4
@@ -65,7 +66,7 @@ def resume(bench, parts, points, fault=""):
         with open(bench.path(name), "w") as file:
             file.writelines(some)
     parts.troupe("check", bench.path("held.jsonl"), "--model", base, "--rows", bench.path("held.safetensors"))
-    held = parts.row_files.Rows(bench.path("held.safetensors"), 256)
+    held = row_files.Rows(bench.path("held.safetensors"), 256)
     for kind, more in (("adapter", {"adapter": {"rank": 4, "alpha": 8}}), ("full", {})):
         job = {"name": kind, "global_batch": rows * microbatches, "iterations": points * spacing + evaluate_every,
                "pipeline": {"microbatches": microbatches},

@@ -181,10 +181,11 @@ expected<json> models_of(const web::server_place& at, const remote_prompt& p,
   return d["data"];
 }
 
-/// The only model. A `serve` job that was just submitted is given some seconds to load.
+// A `serve` job that was just submitted is given some seconds to load: a script may submit it and
+// ask in the next line.
+constexpr double load_s = 10, every_s = 0.1;
+
 expected<json> only_model(const web::server_place& at, const remote_prompt& p) {
-  // A script may submit the job and ask in the next line.
-  constexpr double load_s = 10, every_s = 0.1;
   expected<json> models = json::array();
   runtime::wait_until([&] { return !(models = models_of(at, p)) || !models->empty(); }, load_s,
                       every_s);
@@ -219,25 +220,30 @@ expected<json> complete_remotely(const remote_prompt& p,
   const auto model = found->value("id", json{});
   if (!model.is_string()) return unreadable(p.url);
   const bool ours = found->value("owned_by", json{}) == "troupe";
-  answer_reader events{p.chat, show};
-  const auto a = web::ask(*at,
-                          {"POST", p.chat ? "/v1/chat/completions" : "/v1/completions",
-                           body_of(p, model.get<std::string>(), ours)
-                               .dump(-1, ' ', false, json::error_handler_t::replace),
-                           p.key},
-                          [&](std::string_view bytes) { return events.take(bytes); });
+  std::optional<answer_reader> reader;
+  const web::client_request asked{"POST", p.chat ? "/v1/chat/completions" : "/v1/completions",
+                                  body_of(p, model.get<std::string>(), ours)
+                                      .dump(-1, ' ', false, json::error_handler_t::replace),
+                                  p.key};
+  const auto ask = [&] {
+    reader.emplace(p.chat, show);
+    return web::ask(*at, asked, [&](std::string_view bytes) { return reader->take(bytes); });
+  };
+  auto a = ask();
+  const auto is_over = [&] { return !a || a->status != 503 || p.model.empty(); };
+  if (!is_over()) runtime::wait_until([&] { return a = ask(), is_over(); }, load_s, every_s);
   if (!a) return refuse(a.error());
   if (a->status != 200) return refused_by(p.url, *a);
-  events.end();
-  if (!events.error().empty())
-    return refuse(reason::kind::unavailable, fmt::format("{}: {}", p.url, events.error()));
-  if (!events.has_choice()) return unreadable(p.url);
+  reader->end();
+  if (!reader->error().empty())
+    return refuse(reason::kind::unavailable, fmt::format("{}: {}", p.url, reader->error()));
+  if (!reader->has_choice()) return unreadable(p.url);
   // Without [DONE] and a reason the connection has ended early, so the text may be incomplete.
-  if (!events.is_whole())
+  if (!reader->is_whole())
     return refuse(
         reason::kind::unavailable,
         fmt::format("{}: its answer ends without a finish_reason and without [DONE]", p.url));
-  return events.document();
+  return reader->document();
 }
 
 expected<std::string> url_of_front(const std::string& state) {
