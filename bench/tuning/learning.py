@@ -14,7 +14,7 @@ def learning(bench, parts):
     """E12: 40 updates of an adapter on the shipped chat model; the exported one has the loss of the training's evaluation."""
     adapter, evaluated = tuned(bench, parts, "capitals")
     rows = held_out(bench, parts, "capitals")
-    found, before = (engine_loss(parts, rows, *more) for more in (("--adapter", adapter), ()))
+    found, before = (engine_loss(parts, base, rows, *more) for more in (("--adapter", adapter), ()))
     bench.at_most("adapter_over_base", found / before, 0.8)
     bench.at_most("served_against_evaluated", abs(found / evaluated - 1), 1e-4)
 
@@ -24,8 +24,8 @@ def own(bench, parts):
     adapters = {name: tuned(bench, parts, name)[0] for name in sets}
     for name in sets:
         rows = held_out(bench, parts, name)
-        losses = {other: engine_loss(parts, rows, "--adapter", folder) for other, folder in adapters.items()}
-        before = engine_loss(parts, rows)
+        losses = {other: engine_loss(parts, base, rows, "--adapter", folder) for other, folder in adapters.items()}
+        before = engine_loss(parts, base, rows)
         bench.at_most(f"{name}_over_base", losses[name] / before, 0.8)
         bench.at_most(f"{name}_over_others", losses[name] / min(x for other, x in losses.items() if other != name), 0.999)
 
@@ -50,13 +50,13 @@ def held_out(bench, parts, name):
     return row_files.Rows(file, 260)
 
 
-def engine_loss(parts, rows, *more):
+def engine_loss(parts, folder, rows, *more):
     """The mean over all targets, by the inference engine's logits."""
     total = count = 0
     for i in range(len(rows)):
         tokens, _, targets = rows[i]
         kept = targets != -100
-        scores = parts.torch.log_softmax(parts.logits(base, tokens.tolist(), *more).double(), dim=-1)
+        scores = parts.torch.log_softmax(parts.logits(folder, tokens.tolist(), *more).double(), dim=-1)
         total -= float(scores[kept, targets[kept]].sum())
         count += int(kept.sum())
     return total / count

@@ -5,6 +5,7 @@ import random
 import sys
 import time
 
+from learning import engine_loss
 from runs import Training, root
 from troupe.models import rows as row_files
 
@@ -110,7 +111,7 @@ def compare(bench, parts, kind, calm, killed, base, held):
     bench.at_most(f"{kind}_kept_beside_newest_and_best", len(set(killed.complete()) ^ set(kept)), 0)
     bench.at_most(f"{kind}_newest_is_not_the_end", killed.job["iterations"] - killed.complete()[-1], 0)
     words = (base, held, "--adapter", folders[1]) if kind == "adapter" else (folders[1], held)
-    bench.at_most(f"{kind}_held_rows_once", abs(parts.engine_loss(*words) / killed.best()["loss"] - 1), 1e-4)
+    bench.at_most(f"{kind}_held_rows_once", abs(engine_loss(parts, *words) / killed.best()["loss"] - 1), 1e-4)
 
 
 def ends_at_target(bench, job, curve, fault):
