@@ -287,7 +287,7 @@ class Stage:
 
     def _begin(self, iteration):
         self._iteration = iteration
-        if self._begun is None:
+        if self._begun is None and self._turn[1] > 1:  # one pipeline has no peers, and is never reset
             self._begun = [segment.buffers() for segment in self._segments]
 
     def _number(self, microbatch, evaluate):

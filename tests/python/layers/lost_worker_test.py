@@ -43,9 +43,12 @@ def optimizer(parameters):
 clip_norm = 0.5
 """
 
-# Passes change its buffers, which are another in each pipeline.
-counting = drawing.replace("troupe.Layer(torch.nn.Dropout, 0.3), troupe.Layer(Slow)",
-                           "troupe.Layer(torch.nn.BatchNorm1d, 16), troupe.Layer(Slow)")
+# Passes change the buffers of both stages, which are others in each pipeline.
+counting = drawing.replace("troupe.Layer(torch.nn.Linear,", "troupe.Layer(Counted,") + """
+class Counted(torch.nn.Sequential):
+    def __init__(self, inputs, outputs):
+        super().__init__(torch.nn.Linear(inputs, outputs), torch.nn.BatchNorm1d(outputs))
+"""
 
 # A sample that ends the process that reads it.
 poisonous = drawing.replace("        draws =", "        if i == 77:\n            os.kill(os.getpid(), 9)\n        draws =")
