@@ -1,12 +1,13 @@
-"""Fine-tuning of model folders, measured against plain PyTorch: bench_tuning.py PART [--json] [--plant FAULT]
+"""Fine-tuning of model folders, measured against plain PyTorch: bench_tuning.py PART [--json] [--plant FAULT [--until LIMIT]]
 
 Parts (docs/fine_tuning.md): weights, packing, equal, adapter_gradients, rates, adapters, merged, learning, own, cost,
 resume, memory_one. Most folders are small, with random weights. Prints figures and their limits; exit status 1: a limit is missed.
---plant puts a fault into the package, or into a folder, for tests that see it found. PYTHONPATH is the folder `python`; adapters
-and all parts behind it need TROUPE_PROGRAM, too.
+--plant puts a fault into the package, or into a folder, for tests that see it found; --until ends the part as soon as this limit is
+missed. PYTHONPATH is the folder `python`; adapters and all parts behind it need TROUPE_PROGRAM, too.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -39,11 +40,16 @@ reference = os.path.join(root, "tests", "gpu", "inference", "reference.py")
 vocabulary, rate = 96, 3e-3
 
 
+class Found(Exception):
+    """The limit of --until is missed."""
+
+
 class Bench:
     """Figures with limits, in a folder of their own."""
 
-    def __init__(self, folder, points, fault):
-        self.folder, self.points, self.fault, self.figures, self.missed = folder, points, fault, {}, []
+    def __init__(self, folder, short, fault, until=None):
+        self.folder, self.short, self.fault, self.until = folder, short, fault, until
+        self.figures, self.missed = {}, []
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -58,6 +64,8 @@ class Bench:
         self.figures[name] = {"found": found, "limit": limit}
         if not good:
             self.missed.append(name)
+            if name == self.until:
+                raise Found
 
     # -- material
 
@@ -123,11 +131,11 @@ def equal(bench):
     """E2: any number of stages, recomputation and schedule have the same bits; all are near plain PyTorch."""
     data = random_rows(14)
     rows = bench.rows("rows", data)
-    kinds = {"full": {}, "frozen": {"frozen_layers": 2}, "adapter": {"adapter_rank": 4, "adapter_alpha": 8.0}}
+    kinds = {"adapter": {"adapter_rank": 4, "adapter_alpha": 8.0}, "full": {}, "frozen": {"frozen_layers": 2}}
     cases = different = 0
     for kind, more in kinds.items():
         first = None
-        for cuts in ((), (2,), (1, 3)):
+        for cuts in ((), (1, 3)) if bench.short else ((), (2,), (1, 3)):
             for recompute in ("none", "stage", "layers"):
                 for schedule in ("1f1b", "gpipe"):
                     pipeline = Pipeline(bench.program("qwen3-untied", rows, **more), cuts, recompute, rows=2, microbatches=2,
@@ -283,7 +291,7 @@ def memory_one(bench):
 
 def resume(bench):
     """E8: SIGKILL during each kind of work, resumed in 1, 2 and 3 stages: all is as without."""
-    resumed.resume(bench, sys.modules[__name__], bench.points, bench.fault)
+    resumed.resume(bench, sys.modules[__name__], 3 if bench.short else 10, bench.fault)
 
 
 # -- helpers of the parts
@@ -423,14 +431,16 @@ def main(arguments=None):
     parser.add_argument("part", choices=parts)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--plant", choices=[*faults, *faults_of_others])
-    parser.add_argument("--points", type=int, default=10, help="kills of each training of resume")
+    parser.add_argument("--until", metavar="LIMIT")
+    parser.add_argument("--short", action="store_true", help="fewer families, cuts and kills")
     o = parser.parse_args(arguments)
     torch.set_num_threads(1)
     if o.plant in faults:
         faults[o.plant]()
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(folder, o.points, o.plant if o.plant in faults_of_others else "")
-        parts[o.part](bench)
+        bench = Bench(folder, o.short, o.plant if o.plant in faults_of_others else "", o.until)
+        with contextlib.suppress(Found):
+            parts[o.part](bench)
     if o.json:
         print(json.dumps({"part": o.part, "figures": bench.figures, "missed": bench.missed}))
     else:

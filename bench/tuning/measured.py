@@ -2,7 +2,6 @@
 
 import json
 import os
-import statistics
 import subprocess
 import sys
 
@@ -29,7 +28,8 @@ def job_of(bench, base, name, updates, microbatches, length, adapter):
 
 
 def worker_over_plain(bench, parts, rounds=5, updates=8):
-    """E9: processor time of an update by all processes of a training, over that of a plain loop."""
+    """E9: processor time of an update by a worker and its node, over that of a plain loop. All that disturbs a run makes it longer,
+    so the shortest updates of each are compared."""
     parts.configs["worker"] = wide(512, 4)
     base, adapter = bench.base("worker"), {"rank": 16, "alpha": 32, "targets": "q_proj,v_proj"}
     rows, job = job_of(bench, base, "worker", updates, 2, 128, adapter)
@@ -38,24 +38,22 @@ def worker_over_plain(bench, parts, rounds=5, updates=8):
     with open(bench.path("plain.json"), "w") as file:
         json.dump({"rows": rows, "updates": chosen, "microbatches": 2, "rate": 1e-3, "clip": 1.0, **adapter,
                    "targets": adapter["targets"].split(",")}, file)
-    ratios, worker, differences = [], [], []
+    plain, worker, differences = [], [], []
     for k in range(rounds):
         training = Training(bench.path(f"worker-{k}"), job, bench.fault, "cpu")
         training.start(1)
         training.wait()
-        marks = training.marked()
-        ours = (marks[-1][1] - marks[warm][1]) / (len(marks) - 1 - warm)
+        marks = [x for _, x in training.marked()]
+        worker += [after - before for before, after in zip(marks[warm:], marks[warm + 1:])]
         found = subprocess.run([sys.executable, "-I", loop, base, bench.path("plain.json")], capture_output=True, text=True)
         if found.returncode:
             raise SystemExit(found.stderr)
         lines = [json.loads(line) for line in found.stdout.splitlines()]
-        plain = statistics.mean(x["cpu_s"] for x in lines[warm:-1])
-        ratios.append(ours / plain)
-        worker.append(ours)
+        plain += [x["cpu_s"] for x in lines[warm:-1]]
         differences.append(abs(training.document()["losses"][0] / lines[0]["loss"] - 1))
-    bench.at_least("worker_s", statistics.median(worker), 0.1)
+    bench.at_least("worker_s", min(worker), 0.1)
     bench.at_most("worker_and_plain_losses", max(differences), 1e-5)
-    bench.at_most("worker_over_plain", statistics.median(ratios), 1.06)
+    bench.at_most("worker_over_plain", min(worker) / min(plain), 1.06)
 
 
 def memory_one(bench, parts):

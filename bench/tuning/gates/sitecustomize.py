@@ -7,7 +7,7 @@ evaluation: the micro-batch; update: 0 before the optimizer's step, 1 after it; 
 before it has its name. $TUNING_FAULT: a fault to plant.
 
 $TUNING_MARKS: cpu or memory. A line "ITERATION FIGURE" in the file `marks` of that folder, when an iteration begins: the seconds of
-processor time that this training's processes have used so far, or the bytes by which this process has grown since it has
+processor time that it and its node have used so far, or the bytes by which this process has grown since it has
 trained a small model (PSS without shared libraries, the largest since the iteration before began). `marks-used` has the same without
 memory that the allocator has and nobody uses.
 """
@@ -69,20 +69,17 @@ def mark(iteration, figure, name="marks"):
 
 
 class Cpu:
-    """Of all processes that have this folder in their environment."""
+    """Of this worker and its node: the processes above it that have this folder in their environment, but for the outermost, which has
+    started the training and runs no part of it."""
 
     def __init__(self):
-        self.processes = []
+        self.processes, pid = [], os.getpid()
+        while pid > 1 and f"TUNING_GATES={folder}\0".encode() in read(pid, "environ"):
+            self.processes.append(pid)
+            pid = int(read(pid, "stat").rsplit(b")", 1)[1].split()[1])
+        self.processes.pop()
 
     def seconds(self):
-        if not self.processes:
-            sought = f"TUNING_GATES={folder}\0".encode()
-            for pid in filter(str.isdigit, os.listdir("/proc")):
-                try:
-                    with open(f"/proc/{pid}/environ", "rb") as file:
-                        self.processes += [pid] if sought in file.read() else []
-                except OSError:
-                    pass
         return sum(self.of(pid) for pid in self.processes) / 1e9
 
     @staticmethod
@@ -92,6 +89,11 @@ class Cpu:
             with open(f"/proc/{pid}/task/{thread}/schedstat") as file:
                 total += int(file.read().split()[0])
         return total
+
+
+def read(pid, name):
+    with open(f"/proc/{pid}/{name}", "rb") as file:
+        return file.read()
 
 
 def pss():

@@ -185,6 +185,7 @@ expected<json> models_of(const web::server_place& at, const remote_prompt& p,
 // ask in the next line.
 constexpr double load_s = 10, every_s = 0.1;
 
+/// The server's model, where it has one alone.
 expected<json> only_model(const web::server_place& at, const remote_prompt& p) {
   expected<json> models = json::array();
   runtime::wait_until([&] { return !(models = models_of(at, p)) || !models->empty(); }, load_s,

@@ -63,20 +63,14 @@ class Segment:
     def buffers(self):
         """Copies of the buffers as they are now, for rerun(). What has not changed since the last call is not copied."""
         for i, (module, name) in enumerate(self._buffers):
-            now, last = module._buffers[name], self._last_buffers[i]
-            if now is None:
-                self._last_buffers[i] = None
-            elif last is None or last.shape != now.shape or last.dtype != now.dtype or not torch.equal(last, now):
-                self._last_buffers[i] = now.detach().clone()
+            now = module._buffers[name]
+            if not _are_equal(now, self._last_buffers[i]):
+                self._last_buffers[i] = None if now is None else now.detach().clone()
         return list(self._last_buffers), [copy.deepcopy(m.get_extra_state()) for m in self._extra]
 
     def differs(self, state):
         """Are buffers others than buffers() has returned? Extra states count as others."""
-        def is_equal(now, then):
-            return now is then if now is None or then is None else \
-                now.shape == then.shape and now.dtype == then.dtype and torch.equal(now, then)
-
-        return bool(self._extra) or not all(is_equal(module._buffers[name], then)
+        return bool(self._extra) or not all(_are_equal(module._buffers[name], then)
                                             for (module, name), then in zip(self._buffers, state[0]))
 
     def restore(self, state):
@@ -175,6 +169,13 @@ class _Input:
         graph = wanted and torch.is_grad_enabled()
         entered = iter(Entry.apply(self._box, *wanted) if graph else [x.detach() for x in wanted])
         return tuple(next(entered) if x.requires_grad else x.detach() for x in self._tensors)
+
+
+def _are_equal(now, then):
+    """Of buffers, which may be None."""
+    if now is None or then is None:
+        return now is then
+    return now.shape == then.shape and now.dtype == then.dtype and torch.equal(now, then)
 
 
 def _who(layer):

@@ -249,6 +249,42 @@ def model(): return [nn.Linear(4, 8), nn.BatchNorm1d(8), Counting(), Rolling(), 
         x, y = (torch.stack([torch.as_tensor(data[i][k]) for i in range(3)]) for k in (0, 1))
         self.assertEqual(found, float(torch.nn.functional.cross_entropy(whole(x), y)))
 
+    def test_a_stage_forgets_an_iteration_under_way(self):
+        program = self.program(self.model, """
+def model(): return [nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3)]""")
+        plain, reset = (Pipeline(program, (2,), pipelines=2) for _ in range(2))
+        for n in range(3):
+            expected = plain.iteration(n)
+            first, last = reset.stages
+            for m in range(2):  # of the second no backward
+                out = first.forward(n, m)
+                last.forward(n, m, out.tensors)
+                if m == 0:
+                    first.backward(n, m, last.backward(n, m))
+            self.assertTrue(first.moved_buffers())
+            self.assertNotEqual(float(first.gradients()[0].abs().sum()), 0)
+            for stage in reset.stages:
+                stage.reset()
+            self.assertEqual(reset.iteration(n), expected)
+        self.assertEqual(unequal(plain.weights(), reset.weights()), "")
+        self.assertEqual(unequal(plain.states(), reset.states()), "")
+
+    def test_a_stage_computes_another_pipeline_s_micro_batches(self):
+        program = self.program(self.model, "def model(): return [nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3)]")
+        first, second = (Pipeline(program, microbatches=2, pipelines=2, pipeline=p) for p in (0, 1))
+        expected = [[*p.passes(0), p.stages[0].gradients()[0].clone()] for p in (first, second)]
+        stage = Pipeline(program, microbatches=2, pipelines=2).stages[0]
+        found = []
+        for numbers in ((0, 1), (2, 3)):
+            losses = []
+            for number in numbers:
+                losses.append(stage.forward(0, number, number=number).loss)
+                stage.backward(0, number)
+            found.append([*losses, stage.gradients()[0].clone()])
+            stage.zero_gradients()
+        self.assertEqual(unequal(found, expected), "")
+        self.assertNotEqual(expected[0][0], expected[1][0])
+
     def test_an_evaluation_before_a_recompute_changes_nothing(self):
         program = self.program(self.model, """
 class Evaluated(nn.Module):

@@ -100,7 +100,7 @@ class FineTuning(Scratch):
         return [json.loads(line) for line in found.stdout.splitlines()]
 
     def test_losses_are_those_of_plain_pytorch_for_any_number_of_microbatches(self):
-        for name in ("gpt2", "llama-linear", "qwen3"):
+        for name in ("gpt2", "qwen3", *(("llama-linear",) if os.environ.get("TROUPE_SLOW") else ())):
             write_folder(self.base, name)
             expected = self.oracle_losses()
             self.assertTrue(all(x["norm"] > 1 for x in expected))  # clipping counts
