@@ -170,7 +170,8 @@ json document_of(const training_result& t) {
     d["heals"] = {{"count", r.heals->count},
                   {"stages", r.heals->lost},
                   {"seconds", r.heals->seconds},
-                  {"repeated", r.heals->repeated}};
+                  {"repeated", r.heals->repeated},
+                  {"joined", r.heals->joined.value_or(0)}};
   if (r.program) add_program(d, t);
   if (t.prefills) d["prefill"] = document_of(*t.prefills, t.job, r);
   if (t.members.empty()) return d;

@@ -203,6 +203,7 @@ void stage_state::on(const release_device&) {
 
 void stage_state::begin_iteration() {
   next_ = 0;
+  if (training_.iteration() > given_at_) given_.reset();
   training_.begin_iteration();
   recomputes_.assign(o_.setup.microbatches, false);
   for (const auto& s : o_.setup.order)
@@ -344,6 +345,7 @@ void stage_state::on_device_done(expected<gpu::outcome> r) {
     return report_ready(std::move(ready));
   }
   if (phase_ == phase::giving) return end_give(std::move(r));
+  if (!r && phase_ == phase::taking) return fail_join(r.error());
   if (!r && phase_ == phase::joining && may_go_on_alone(r.error())) return end_join(r.error());
   if (!r) return fail(in_its_step(r.error()));
   auto& o = *r;

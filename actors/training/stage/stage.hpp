@@ -163,6 +163,7 @@ class stage_state {
   void ask_for_state();
   void take_part(const tensor& t, const payload& body);
   void end_join_view();
+  void fail_join(const reason& why);
   void give_state();
   void end_give(expected<gpu::outcome> r);
   void send_part(const tensor_request& r);

@@ -28,16 +28,14 @@ void stage_state::answer_standby() {
 
 /// True: the stage has not joined, and the message says nothing else that counts.
 bool stage_state::on_join(const stage_run& r) {
-  if (phase_ == phase::taking) {
-    // The state may take long to arrive: the trainer must see that the host is there.
-    stage_report alive;
-    alive.starting = true;
+  if (!o_.setup.standby || (has_joined_ && phase_ != phase::taking)) return false;
+  // Its start, and its state, may take long: the trainer must see that the host is there.
+  stage_report alive;
+  alive.starting = true;
+  if (!has_joined_) alive.standby = o_.setup.standby;
+  if (phase_ != phase::standby)
     reports_.send(std::move(alive));
-    return true;
-  }
-  if (!o_.setup.standby || has_joined_) return false;
-  if (phase_ != phase::standby) return true;
-  if (r.begin && r.begin->takes)
+  else if (r.begin && r.begin->takes)
     join_view(*r.begin);
   else
     answer_standby();
@@ -84,7 +82,7 @@ void stage_state::ask_for_state() {
 void stage_state::take_part(const tensor& t, const payload& body) {
   if (phase_ != phase::taking || busy_ || t.from.pipeline != takes_) return;
   const auto next = taken_.add(t, body);
-  if (!next) return fail(next.error());
+  if (!next) return fail_join(next.error());
   if (!*next) return;
   asked_ = 0;
   if (!taken_.is_complete()) return ask_for_state();
@@ -94,8 +92,16 @@ void stage_state::take_part(const tensor& t, const payload& body) {
       executor_->submit_new_state(taken_.take(), {me().stage, training_.iteration()});
   if (ok) return;
   busy_ = false;
-  // Another peer's may be right: this device is lost, and the training goes on.
-  fail(because(reason::kind::unavailable, "{}", ok.error().text));
+  fail_join(ok.error());
+}
+
+/// Without its state the device is lost, and the training goes on.
+void stage_state::fail_join(const reason& why) {
+  const bool is_its_own = why.code == reason::kind::worker_lost ||
+                          why.code == reason::kind::device_lost ||
+                          why.code == reason::kind::out_of_memory;
+  fail({is_its_own ? why.code : reason::kind::unavailable,
+        "the state of a peer was not taken: " + why.text});
 }
 
 void stage_state::end_join_view() {
@@ -133,8 +139,8 @@ void stage_state::end_give(expected<gpu::outcome> r) {
 void stage_state::send_part(const tensor_request& r) {
   if (failed_ || device_released_ || r.microbatches.size() != 1) return;
   if (!given_ || given_at_ != r.iteration) {
-    if (!gives_.empty() || phase_ == phase::giving || phase_ == phase::update)
-      asked_for_.push_back(r);
+    std::erase_if(asked_for_, [&](const auto& a) { return a.from == r.from; });
+    asked_for_.push_back(r);
     return;
   }
   const auto part = r.microbatches.front(), parts = can_give_ ? number_of_parts(*given_) : 0;

@@ -33,6 +33,7 @@ void stage_state::gather(std::uint64_t view) {
   if (phase_ == phase::loading || phase_ == phase::communicator_id || phase_ == phase::joining)
     return;
   gives_.clear();
+  asked_for_.clear();
   if (phase_ == phase::update || phase_ == phase::evaluating || phase_ == phase::saving) {
     if (phase_ == phase::evaluating && gather_ == view && gathered_at_ == evaluated_ && !busy_)
       return fail(because(reason::kind::worker_lost,
@@ -78,7 +79,6 @@ void stage_state::go_on(const view_begin& b) {
   stopped_ = asked_replica_ = false;
   gives_ = b.gives.value_or(std::vector<std::uint32_t>{});
   given_.reset();
-  asked_for_.clear();
   if (!updates && phase_ == phase::commit) forget_iteration();
   const bool resets = o_.replica->begin(b.view, b.pipelines, !updates);
   answer_view(true);
