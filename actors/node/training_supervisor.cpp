@@ -164,7 +164,8 @@ void training_supervisor::end_left(part& p, const part::entry& of,
   if (!of.replica) return;
   std::erase_if(p.stages, [&](auto& one) {
     auto& [name, e] = one;
-    const bool left = e.replica == of.replica && !std::ranges::binary_search(pipelines, name.pipeline);
+    const bool left = &e != &of && e.replica == of.replica &&
+                      !std::ranges::binary_search(pipelines, name.pipeline);
     if (left && e.actor) node_.kill(e.actor);
     return left;
   });

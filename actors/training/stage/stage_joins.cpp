@@ -84,12 +84,10 @@ void stage_state::take_part(const tensor& t, const payload& body) {
   const auto next = taken_.add(t, body);
   if (!next) return fail_join(next.error());
   if (!*next) return;
-  asked_ = 0;
   if (!taken_.is_complete()) return ask_for_state();
   busy_ = true;
   submitted_s_ = now_s();
-  const auto ok =
-      executor_->submit_new_state(taken_.take(), {me().stage, training_.iteration()});
+  const auto ok = executor_->submit_new_state(taken_.take(), {me().stage, training_.iteration()});
   if (ok) return;
   busy_ = false;
   fail_join(ok.error());

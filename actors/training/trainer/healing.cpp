@@ -151,8 +151,7 @@ void healing::place(training_plan& plan,
                     const std::function<std::uint64_t(std::size_t)>& reported) {
   const auto is_lost = [&](std::size_t i) { return std::ranges::count(lost_, i) > 0; };
   for (const auto& [h, g] : gone_)
-    if (g.stands_by && !is_lost(h) && reported(h) >= from() && best_host(h))
-      place_back(plan, h);
+    if (g.stands_by && !is_lost(h) && reported(h) >= from() && best_host(h)) place_back(plan, h);
   for (const auto i : lost_) {
     const auto host = best_host(i);
     TROUPE_INVARIANT(host, "a stage that was lost has a peer that takes it over");

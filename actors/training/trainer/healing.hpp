@@ -20,9 +20,9 @@ namespace troupe::actors {
 /// and a device has the number of the stage that has it by the plan.
 ///
 /// A device that was lost, and whose part of the lease is still held, is *absent*: it is asked to
-/// make itself ready and to *stand by*. Then a view begins in which it has its own stage again, with
-/// the state of a peer that gives it (`view_begin::gives`, `takes`). Until that view is stable the
-/// device takes nothing over, and a loss leaves it out: it is absent again.
+/// make itself ready and to *stand by*. Then a view begins in which it has its own stage again,
+/// with the state of a peer that gives it (`view_begin::gives`, `takes`). Until that view is stable
+/// the device takes nothing over, and a loss leaves it out: it is absent again.
 ///
 /// The trainer's term is its lease's: when its node is lost, so is the lease. So no other trainer
 /// can follow an older view, and none is written down before it begins.
@@ -103,14 +103,14 @@ class healing {
   std::vector<std::uint32_t> datacenters_;
   std::vector<std::vector<std::uint16_t>> devices_;
   struct gone {
-    std::uint64_t number = 0;   // of its latest loss, among all
-    std::uint32_t times = 0;    // that it was lost, or failed to stand by
+    std::uint64_t number = 0;          // of its latest loss, among all
+    std::uint32_t times = 0;           // that it was lost, or failed to stand by
     double since_s = 0, ask_at_s = 0;  // 0: it was not yet asked
     bool answered = false, stands_by = false;
   };
   static constexpr std::uint32_t max_returns = 8;  // then it is not asked any more
-  std::map<std::size_t, gone> gone_;  // devices
-  std::map<std::size_t, std::uint32_t> losses_;  // by device, also of those that came back
+  std::map<std::size_t, gone> gone_;               // devices
+  std::map<std::size_t, std::uint32_t> losses_;    // by device, also of those that came back
   std::uint64_t numbers_ = 0;
   std::set<std::size_t> returning_;  // of gone_: placed in the view that begins
   std::vector<std::size_t> lost_, joining_;

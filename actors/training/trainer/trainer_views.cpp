@@ -121,7 +121,7 @@ void trainer_state::call_back() {
 
 void trainer_state::on_standby(std::size_t i, const stage_report& r, address from) {
   using answer = healing::answer;
-  const auto what = r.starting          ? answer::starting
+  const auto what = r.starting           ? answer::starting
                     : r.why.text.empty() ? answer::ready
                                          : answer::failed;
   if (!healing_.on_standby(i, *r.standby, from, what)) return;

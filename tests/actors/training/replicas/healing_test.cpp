@@ -102,8 +102,8 @@ void stands_by(healing& h, std::size_t i, double now_s = 100) {
   for (const auto& d : h.take_absent(now_s + 1000, asked_s, 1e6))
     if (d.stage == i) number = d.number;
   REQUIRE(number > 0);
-  REQUIRE(h.on_standby(i, number, node_address(static_cast<node_index>(i)),
-                       healing::answer::ready));
+  REQUIRE(
+      h.on_standby(i, number, node_address(static_cast<node_index>(i)), healing::answer::ready));
 }
 
 /// Two pipelines, of which the second's stage 1 is lost after iteration 7, and is back.
