@@ -136,6 +136,9 @@ void trainer_state::rejoin() {
   if (healing_.is_changing() || !healing_.can_rejoin() || !stages_.all_ready() || joining_ ||
       stopping_ || ending_ || done_ == total())
     return;
+  // Stages that evaluate stop only after that, and would take a slow one for a lost one.
+  const auto evaluation = evaluations_of(plan_.stages.front());
+  if (evaluation.is_due(done_ + 1, total()) || evaluation.is_due(done_ + 2, total())) return;
   healing_.rejoin(now_s());
   ask_stages();
 }

@@ -226,7 +226,7 @@ TEST_CASE("a device that does not answer, or does not get ready, is given up") {
   std::uint64_t number = 1;
   for (int k = 0; k < 20; ++k)
     if (h.on_standby(3, number, node_address(3), healing::answer::failed)) ++number;
-  for (int k = 0; k < 20; ++k) now_s += 1e4, CHECK(h.take_absent(now_s, asked_s, 1e9).empty());
+  for (int k = 0; k < 20; ++k) CHECK(h.take_absent(now_s += 1e4, asked_s, 1e9).empty());
 }
 
 TEST_CASE("no stage is taken over from another datacenter") {
