@@ -137,8 +137,8 @@ void trainer_state::rejoin() {
       stopping_ || ending_ || done_ == total())
     return;
   // Stages that evaluate stop only after that, and would take a slow one for a lost one.
-  const auto evaluation = evaluations_of(plan_.stages.front());
-  if (evaluation.is_due(done_ + 1, total()) || evaluation.is_due(done_ + 2, total())) return;
+  const auto held_out = evaluations_of(plan_.stages.front());
+  if (held_out.is_due(done_ + 1, total()) || held_out.is_due(done_ + 2, total())) return;
   healing_.rejoin(now_s());
   ask_stages();
 }
