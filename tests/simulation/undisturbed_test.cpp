@@ -162,7 +162,7 @@ TEST_CASE("a node that is cut off for a while has its stages again, and the same
     for (int k = 0; k < 12; ++k) {
       const double at_s = begin_s + (10 + k / 12.0) * each_s;
       CAPTURE(node, k, at_s, each_s);
-      const auto run = run_with({}, iterations, "heal", {{{node}, {}, at_s, at_s + 5}});
+      const auto run = run_with({}, iterations, "heal", {{{node}, {}, at_s, at_s + 3.5}});
       INFO(run.job.detail);
       for (const auto& e : run.report.events) UNSCOPED_INFO(e);
       CHECK(run.wrong.empty());
