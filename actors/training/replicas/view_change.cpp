@@ -39,6 +39,11 @@ bool view_change::has_every_stage() const {
   return found.size() == stages_;
 }
 
+void view_change::regather() {
+  TROUPE_INVARIANT(phase_ == phase::stable, "a view changes for a joiner when it is stable");
+  gather();
+}
+
 void view_change::suspect(const replica_id& r) {
   if (phase_ != phase::lost && members_.erase(r) > 0) gather();
 }

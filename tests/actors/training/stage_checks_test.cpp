@@ -193,6 +193,7 @@ struct all_stages {
         return from_p == 0 && (same ? to == from + 1 : from == to);
       case tensor::kind::partial:
       case tensor::kind::sum:
+      case tensor::kind::state:
         return !same && from == to;
       case tensor::kind::running:
       case tensor::kind::running_sum:
