@@ -68,7 +68,6 @@ class PlannedPipelines(Scratch):
     def test_a_pipeline_is_cut_by_the_profile_and_the_speeds_of_its_nodes(self):
         cluster, job = self.cluster("near", near), self.job("cut", {"stages": 2, "data_parallel": 1})
         d = self.planned(job, cluster)
-        self.assertEqual([x["node"] for x in d["allocation"]][0] in ("n0", "n1"), True)
         pieces = [s["pieces"] for s in d["plan"]["stages"]]
         point = self.profile["points"][0]
         steps = [x["forward_s"] + x["recompute_s"] + x["backward_s"] for x in point["layers"]]
