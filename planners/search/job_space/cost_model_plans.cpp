@@ -35,8 +35,14 @@ std::optional<space_plan> cost_model_times::like(const space_plan& plan,
   return out;
 }
 
-/// Whether its numbers are those that the job's file gives.
+/// Whether its numbers are those that the job's file gives, and its datacenters those that a plan
+/// of the space may have.
 bool cost_model_times::is_as_asked(const space_plan& plan) const {
+  const auto datacenter = plan.groups[0].seats[0].datacenter;
+  if (!problem_.space.several_datacenters)
+    for (const auto& g : plan.groups)
+      for (const auto& s : g.seats)
+        if (s.datacenter != datacenter) return false;
   const auto& asked = job_.pipeline;
   const auto microbatches =
       asked.microbatches > 0 ? asked.microbatches : job_.microbatches.value_or(0);
