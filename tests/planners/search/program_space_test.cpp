@@ -410,3 +410,21 @@ TEST_CASE("a later attempt of a searched program keeps its rows and its list of 
   CHECK(shares_after(3, 9) == std::vector<std::uint32_t>{3, 9});
   CHECK(shares_after(6, 6) == std::vector<std::uint32_t>{4, 8});
 }
+
+TEST_CASE("stages get nodes of their speed where the layout can give them, and else no plan") {
+  auto c = cores({{1, 0.5}});
+  for (auto& n : c.nodes) n.gpus = 2;
+  const idle_index idle{c};
+  const gpu_kinds kinds{c, idle, twelve_layers()};
+  REQUIRE(kinds.size() == 2);
+  const kind_seat fast{0, 0, 1}, slow{1, 0, 1};
+  CHECK(allocation_of(c, idle, kinds, {slow, fast}) == allocation{{1, 1}, {0, 1}});
+  CHECK(allocation_of(c, idle, kinds, {fast, fast, slow, slow}) == allocation{{0, 2}, {1, 2}});
+  // The layout fills a node before it goes on to the next one.
+  CHECK_FALSE(allocation_of(c, idle, kinds, {fast, slow, fast, slow}));
+  CHECK_FALSE(allocation_of(c, idle, kinds, {fast, fast, fast}));
+  // On GPUs nothing emulates a speed.
+  auto on_gpus = twelve_layers();
+  on_gpus.train->device = "cuda";
+  CHECK_FALSE(gpu_kinds{c, idle, on_gpus}.has_speeds());
+}
