@@ -51,7 +51,7 @@ class PlannedPipelines(Scratch):
             "train": {"program": gpt, "arguments": arguments, "seed": 3, "device": "cpu", "schedule": "megatron",
                       "python": sys.executable, "gradients": gradients, "checkpoint": self.path(name),
                       "checkpoint_every": iterations},
-            "pipeline": {"rows": 1, **pipeline}}))
+            "pipeline": pipeline}))
 
     def planned(self, job, cluster, **more):
         return self.troupe("plan", job, "--cluster", cluster, "--profile", "p.yaml", "--space", "full", **more)
@@ -66,7 +66,7 @@ class PlannedPipelines(Scratch):
         return ended, saved
 
     def test_a_pipeline_is_cut_by_the_profile_and_the_speeds_of_its_nodes(self):
-        cluster, job = self.cluster("near", near), self.job("cut", {"stages": 2, "data_parallel": 1})
+        cluster, job = self.cluster("near", near), self.job("cut", {"stages": 2, "data_parallel": 1, "rows": 1})
         d = self.planned(job, cluster)
         pieces = [s["pieces"] for s in d["plan"]["stages"]]
         point = self.profile["points"][0]
@@ -87,7 +87,7 @@ class PlannedPipelines(Scratch):
     def test_two_pipelines_share_by_speed_and_learn_the_same_in_two_datacenters(self):
         found = {}
         for name, places in (("near", near), ("apart", apart)):
-            cluster, job = self.cluster(name, places), self.job(f"two-{name}", {"stages": 1, "data_parallel": 2})
+            cluster, job = self.cluster(name, places), self.job(f"two-{name}", {"stages": 1, "data_parallel": 2, "rows": 1})
             d = self.planned(job, cluster)
             self.assertIsNone(d["one_datacenter"])
             self.assertEqual(sorted(g["microbatches"] for g in d["plan"]["groups"]), [4, 8])
@@ -96,9 +96,6 @@ class PlannedPipelines(Scratch):
             groups = [{"pipelines": 1, "microbatches": m,
                        "stages": [{"gpu": "T4", "pieces": 12, "datacenter": p}]} for m, p in zip((4, 8), places)]
             chosen = self.job(f"chosen-{name}", {"groups": groups})
-            text = json.loads(open(chosen).read())
-            del text["pipeline"]["rows"]
-            self.write(f"chosen-{name}.job.yaml", json.dumps(text))
             ended, saved = self.trained(f"chosen-{name}", chosen, cluster)
             found[name] = ended["losses"], saved
             print(f"\n{name}: {1e3 * ended['iteration_s']['p50']:.1f} ms, planned "
@@ -107,7 +104,7 @@ class PlannedPipelines(Scratch):
         self.assertEqual(found["apart"], found["near"])
 
     def test_torch_is_refused_two_datacenters_with_the_reason(self):
-        job = self.job("torch", {"stages": 1, "data_parallel": 2}, gradients="torch")
+        job = self.job("torch", {"stages": 1, "data_parallel": 2, "rows": 1}, gradients="torch")
         near_both = self.planned(job, self.cluster("near", near))
         self.assertIn("`gradients: torch` sums inside one only", near_both["one_datacenter"])
         refused = self.planned(job, self.cluster("apart", apart), status=1)
