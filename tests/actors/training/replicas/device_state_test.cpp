@@ -42,7 +42,9 @@ void train(stage_device& d) {
   for (std::uint32_t i = 0; i < positions; ++i) targets[i] = i;
   REQUIRE(result_of(d, operations::forward{0, true, payload{activation}, payload{targets}}));
   REQUIRE(result_of(d, operations::backward{}));
-  REQUIRE(result_of(d, operations::update{}));
+  auto sums = result_of(d, operations::gradients{});
+  REQUIRE(sums);
+  REQUIRE(result_of(d, operations::update{std::move(*sums), 1}));
 }
 
 std::uint64_t weights_of(stage_device& d) {
