@@ -74,6 +74,13 @@ expected<space_answer> search(const space_request& r, const planners::plan_space
     return refuse(reason::kind::invalid,
                   "a search for pipelines is for simulated work and trainings; '{}' is a {}",
                   r.job.name, work.name);
+  const auto& wish = r.job.pipeline;
+  if (work.has_stages && (!wish.cut.empty() || wish.groups || wish.stages_per_datacenter > 0 ||
+                          !r.job.train->costs.empty()))
+    return refuse(reason::kind::invalid,
+                  "a search for pipelines chooses cut and places of a training; '{}' names cut, "
+                  "groups, stages_per_datacenter or step times",
+                  r.job.name);
   space_answer a;
   a.space = space.name;
   const runtime::processor_watch watch;

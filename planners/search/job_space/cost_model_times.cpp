@@ -285,7 +285,7 @@ double cost_model_times::sum_floor_s(std::uint32_t rows, std::uint32_t cls, std:
                                      std::uint32_t count, std::uint32_t pipelines,
                                      bool kinds) const {
   if (pipelines < 2 || links_->has_domains() || job_.pipeline.overlap.value_or(false)) return 0;
-  // Of one node they may take what was measured there.
+  // Devices of one node may take what was measured there.
   if (sums_on_devices(*job_.train, job_.train->device)) return 0;
   const auto& c = problem_.classes[cls];
   const auto& on_node = peers_[kinds ? 1 : 0];

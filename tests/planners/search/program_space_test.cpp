@@ -45,7 +45,7 @@ model program_layers(std::size_t n) {
   return m;
 }
 
-/// Of one CPU; a layer takes `seconds_each` forward, and as long again, and twice as long back.
+/// A CPU's, where a layer takes `seconds_each` forward, and as long again, and twice as long back.
 device_profile profile_with(const model& m, const std::vector<double>& seconds_each) {
   device_profile p;
   p.device = "a made-up core";
