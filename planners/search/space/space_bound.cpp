@@ -113,7 +113,7 @@ class bound_search {
   const space_problem problem_;
   space_room room_;
   floor_table floors_;
-  line_paths paths_;
+  joined_paths paths_;
   planning_budget &budget_, attempt_;
   std::vector<box_refuter> rows_;
   smallest_box parts_;
