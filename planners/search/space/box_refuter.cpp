@@ -81,6 +81,11 @@ bool box_refuter::refuted(const plan_box& box, double longest_tail_s) {
   return refuted(lower, longest_tail_s) && refuted(upper, longest_tail_s);
 }
 
+double box_refuter::middle_tail_s(const plan_box& box, double part) {
+  const double high = std::min({box.to_s, longest_tail_s(), box.seconds});
+  return high - box.from_s > part * box.seconds ? (box.from_s + high) / 2 : unbounded;
+}
+
 double box_refuter::longest_tail_s() {
   double longest = 0;
   for (const double t : tails_of(max_pipelines_))
@@ -108,7 +113,8 @@ double box_refuter::done(const known_line& l, const plan_box& box) const {
   if (!own_shares_) return l.in_parts || whole >= share(box) ? 1 : 0;
   if (!l.in_parts) return whole;
   const double busy_s = box.seconds - box.from_s;
-  return std::min({1 + (busy_s + early_s(stages, l.step_s) - l.way_s - l.sums_s) / l.step_s,
+  const double end_s = box.seconds - std::max(box.from_s, l.sums_s);
+  return std::min({1 + (end_s + early_s(stages, l.step_s) - l.way_s) / l.step_s,
                    max_microbatches(box, l.step_s), stages * busy_s / l.way_s});
 }
 
@@ -116,19 +122,20 @@ double box_refuter::max_number(const plan_box& box, std::uint32_t stages, double
                                double step_s, double limit_s, double sums_s) const {
   const auto whole = [](double x) { return std::floor(x * (1 + 1e-9) + 1e-9); };
   const double busy_s = box.seconds - box.from_s;
-  const double by_steps = 1 + (busy_s + early_s(stages, limit_s) - way_s - sums_s) / step_s;
+  const double end_s = box.seconds - std::max(box.from_s, sums_s);
+  const double by_steps = 1 + (end_s + early_s(stages, limit_s) - way_s) / step_s;
   return std::min(
       {whole(by_steps), whole(max_microbatches(box, step_s)), stages * whole(busy_s / way_s)});
 }
 
 double box_refuter::longest_span_s(const plan_box& box, const step_range& range,
                                    std::uint32_t stages, double number) const {
-  return box.seconds - box.from_s + early_s(stages, range.limit_s) - (number - 1) * range.below_s;
+  return box.seconds + early_s(stages, range.limit_s) - (number - 1) * range.below_s;
 }
 
 double box_refuter::longest_way_s(const plan_box& box, const step_range& range,
                                   std::uint32_t stages, double number) const {
-  return std::min(longest_span_s(box, range, stages, number),
+  return std::min(longest_span_s(box, range, stages, number) - box.from_s,
                   (box.seconds - box.from_s) / std::ceil(number / stages));
 }
 
@@ -223,10 +230,11 @@ bool box_refuter::doubt(const priced_box& at, std::size_t index) {
       at.box.seconds - at.box.from_s + early_s(early_.size(), range.limit_s))
     return false;
   if (!own_shares_) return equal_doubt(at, index);
-  run(at, range, range.below_s, true);
+  // The least work first. With its sums a line ends with all, without them before the tail.
+  if (!may_be_worth(at, range, paths_kind::apart)) return false;
+  if (at.box.from_s > 0 && !may_be_worth(at, range, paths_kind::joined)) return false;
+  if (!may_be_worth(at, range, paths_kind::with_sums)) return false;
   const auto stages = cheapest_by(range);
-  const double left_s = at.box.seconds - at.box.from_s + early_s(stages, range.limit_s);
-  if (!(paths_.cost(stages) < left_s + range.below_s * (1 - at.pipeline_price))) return false;
   auto line = line_of(paths_.line(stages));
   if (add_if_worth(at, line)) return true;
   if (numbers_refute(at, range)) return false;
@@ -237,7 +245,7 @@ bool box_refuter::doubt(const priced_box& at, std::size_t index) {
 double box_refuter::shortest_s(const priced_box& at, std::size_t index) {
   if (ranges_[index].way_s < 0) {
     const auto before = paths_.units();
-    paths_.run({rows_index_, ranges_[index].limit_s, 0, 0, false}, at.gpu_prices);
+    paths_.run({rows_index_, ranges_[index].limit_s, 0, 0, false, false}, at.gpu_prices);
     budget_.spend(paths_.units() - before);
     ranges_[index].way_s = paths_.min_cost();
   }
@@ -270,7 +278,7 @@ bool box_refuter::equal_doubt(const priced_box& at, std::size_t index) {
                        (all - 1) * range.below_s;
   if (way_s <= 0 || ranges_[index].way_s > way_s) return false;
   std::vector<std::uint32_t> stages;  // numbers of them that are not excluded yet
-  run(at, range, 0, false);
+  run(at, range, 0, paths_kind::apart);
   for (std::uint32_t p = 1; p <= paths_.max_stages(); ++p)
     if (paths_.cost(p) <= longest_way_s(at.box, range, p, all)) stages.push_back(p);
   std::optional<known_line> nearest;
@@ -281,7 +289,7 @@ bool box_refuter::equal_doubt(const priced_box& at, std::size_t index) {
     std::uint32_t nearest_stages = 0;
     for (const bool sums : {false, true}) {
       if (stages.empty()) break;
-      run(at, range, worth, sums);
+      run(at, range, worth, sums ? paths_kind::with_sums : paths_kind::joined);
       missed = -unbounded;
       std::erase_if(stages, [&](std::uint32_t p) {
         const double longest_s =
@@ -302,11 +310,20 @@ bool box_refuter::equal_doubt(const priced_box& at, std::size_t index) {
   return doubt_in_parts(at, index, std::move(*nearest));
 }
 
+bool box_refuter::may_be_worth(const priced_box& at, const step_range& range, paths_kind kind) {
+  run(at, range, range.below_s, kind);
+  const auto stages = cheapest_by(range);
+  const double end_s = at.box.seconds - (kind == paths_kind::with_sums ? 0 : at.box.from_s);
+  const double left_s = end_s + early_s(stages, range.limit_s);
+  return paths_.cost(stages) < left_s + range.below_s * (1 - at.pipeline_price);
+}
+
 double box_refuter::run(const priced_box& at, const step_range& range, double worth_s,
-                        bool sums) {
+                        paths_kind kind) {
   const auto before = paths_.units();
-  paths_.run({rows_index_, range.limit_s, worth_s, sums ? at.box.from_pipelines : 0,
-              at.box.to_s < unbounded},
+  const auto pipelines = kind == paths_kind::with_sums ? at.box.from_pipelines : 0;
+  paths_.run({rows_index_, range.limit_s, worth_s, pipelines, at.box.to_s < unbounded,
+              kind != paths_kind::apart},
              at.gpu_prices);
   budget_.spend(paths_.units() - before);
   return paths_.min_cost();
@@ -340,7 +357,7 @@ bool box_refuter::add_if_worth(const priced_box& at, const known_line& l) {
 }
 
 bool box_refuter::numbers_refute(const priced_box& at, const step_range& range) {
-  run(at, range, 0, false);
+  run(at, range, 0, paths_kind::apart);
   std::vector<open_numbers> all;
   for (std::uint32_t p = 1; p <= paths_.max_stages(); ++p)
     if (auto n = numbers_of(at.box, range, p, paths_.cost(p)); !n.empty())
@@ -351,7 +368,7 @@ bool box_refuter::numbers_refute(const priced_box& at, const step_range& range) 
     std::uint32_t stages = 0;
     for (const bool sums : {false, true}) {
       if (all.empty()) break;
-      run(at, range, worth, sums);
+      run(at, range, worth, sums ? paths_kind::with_sums : paths_kind::joined);
       double missed = 0;
       stages = 0;
       for (auto& of : all) {

@@ -39,6 +39,14 @@ class box_refuter {
   /// False: it was not shown, or the budget is exhausted. `parts`: how small the boxes are that it
   /// is tried with.
   bool refuted(double seconds, double max_price, const smallest_box& parts);
+  /// The same of one box, which is not divided.
+  bool refuted_whole(const plan_box& box) {
+    return !floors_.possible(rows_index_) || box.from_s >= box.seconds || no_plan(box);
+  }
+  /// The middle of a box's tail, where there is doubt about it; infinite: it is no longer than that
+  /// part of the seconds.
+  double middle_tail_s(const plan_box& box, double part);
+  std::uint32_t max_pipelines() const { return max_pipelines_; }
 
  private:
   static constexpr double unbounded = plan_box::unbounded;
@@ -124,9 +132,13 @@ class box_refuter {
   /// some worth of the prices costs as much as one pipeline may.
   bool equal_doubt(const priced_box& at, std::size_t index);
 
-  /// The smallest cost of a line at a worth of the prices. `sums`: with those of the first stage's
-  /// node.
-  double run(const priced_box& at, const step_range& range, double worth_s, bool sums);
+  /// Wherever its stages are; with hops that leave their nodes; and with the sums of the first
+  /// stage's node.
+  enum class paths_kind : std::uint8_t { apart, joined, with_sums };
+  /// The smallest cost of a line at a worth of the prices.
+  double run(const priced_box& at, const step_range& range, double worth_s, paths_kind kind);
+  /// Whether by these paths a line of the range may do more than it costs.
+  bool may_be_worth(const priced_box& at, const step_range& range, paths_kind kind);
   /// The number of stages whose cheapest line is the least certain.
   std::uint32_t cheapest_by(const step_range& range) const;
   known_line line_of(joined_line path);
@@ -143,6 +155,7 @@ class box_refuter {
                     double limit_s, double sums_s = 0) const;
   /// The longest way of a line of a range that can run that number; with its sums, and without
   /// them, where the rounds of 1F1B count, too.
+  /// The former ends with all, the latter where the box's tail begins.
   double longest_span_s(const plan_box& box, const step_range& range, std::uint32_t stages,
                         double number) const;
   double longest_way_s(const plan_box& box, const step_range& range, std::uint32_t stages,

@@ -56,11 +56,13 @@ joined_paths::joined_paths(floor_table& floors)
             });
     any = any || !floors.sums_of_rows(r).empty();
   }
-  joins_ = any;
+  may_join_ = any;
+  no_hops_.in_front.resize(classes_);
+  no_hops_.behind.resize(classes_);
   std::uint32_t slots = 0;
   for (const auto n : node_) {
     slots_.push_back(slots);
-    slots += joins_ ? n - 1 : 0;
+    slots += may_join_ ? n - 1 : 0;
   }
   slots_.push_back(slots);
   values_.resize(std::size_t{1 + 2 * slots} * stages_ * (pieces_ + 1));
@@ -108,26 +110,31 @@ double joined_paths::cost_of(const joined_stage& s) const {
 void joined_paths::run(const question& q, const std::vector<double>& prices) {
   q_ = q;
   all_ = floors_->of_rows(q.rows_index).data();
-  hops_ = &floors_->hops_of_rows(q.rows_index);
+  joins_ = may_join_ && q.joined;
+  hops_ = joins_ ? &floors_->hops_of_rows(q.rows_index) : &no_hops_;
   sums_ = &floors_->sums_of_rows(q.rows_index);
-  if (sums_->empty()) q_.pipelines = 0;
+  if (sums_->empty() || !joins_) q_.pipelines = 0;
   const auto& twins = floors_->twins(q.rows_index);
   for (std::uint32_t c = 0; c < classes_; ++c) {
     const auto& k = floors_->problem().classes[c];
     gpu_cost_[c] = q.worth_s * prices[k.kind] * k.tensor;
   }
   set_lengths();
-  std::ranges::fill(values_, never);
+  const auto states = 1 + (joins_ ? slots_.back() * (counts_sums() ? 2 : 1) : 0);
+  std::fill_n(values_.begin(), std::size_t{states} * stages_ * (pieces_ + 1), never);
   std::ranges::fill(costs_, never);
   for (std::uint32_t first = 0; first < pieces_; ++first) fill_last(first);
   for (std::uint32_t behind = 1; behind < stages_; ++behind)
     for (std::uint32_t first = 0; first + behind < pieces_; ++first) {
       const auto twin = twins[behind * pieces_ + first];
       if (twin == first) set_costs(behind, first);
+      // Stages within the limit have all pieces from the first one on, and all in front of it.
+      if (pieces_ - first > (behind + 1) * longest_) continue;
+      if (first > (stages_ - 1 - behind) * longest_) break;
       if (first > 0)
         fill(behind, first, stage_costs_[twin]);
       else
-        costs_[behind] = cheapest({behind, 0, 0}, apart, true).cost;
+        costs_[behind] = whole_cost(behind);
     }
   // A step is a sum and a comparison: less than a unit.
   units_ += steps_ / 4 + 1;
@@ -137,6 +144,11 @@ void joined_paths::run(const question& q, const std::vector<double>& prices) {
 void joined_paths::set_lengths() {
   const auto& shortest = floors_->shortest_steps(q_.rows_index);
   longest_ = 0;
+  for (std::uint32_t first = 0; first < pieces_; ++first)
+    if (shortest[floors_->place_of(0, first, pieces_ - first) / classes_] <= q_.limit_s) {
+      longest_ = pieces_ - first;
+      break;
+    }
   for (std::uint32_t behind = 1; behind < stages_; ++behind)
     for (std::uint32_t first = 0; first + behind < pieces_; ++first) {
       const auto max_count = pieces_ - first - behind;
@@ -176,7 +188,7 @@ void joined_paths::set_costs(std::uint32_t behind, std::uint32_t first) {
   out.apart_apart.assign(length, never);
   out.apart_joined.resize(classes_);
   out.joined_joined.resize(classes_);
-  out.joined_apart.resize(slots_.back());
+  out.joined_apart.resize(joins_ ? slots_.back() : 0);
   for (auto& v : out.joined_apart) v.assign(length, never);
   for (std::uint32_t c = 0; c < classes_; ++c) {
     const auto& k = p.classes[c];
@@ -205,11 +217,12 @@ void joined_paths::set_costs(std::uint32_t behind, std::uint32_t first) {
       auto &more = out.joined_apart[slots_[k] + free - 1];
       for (std::uint32_t i = 0; i < length; ++i) more[i] = std::min(more[i], fewer[i]);
     }
-  steps_ += std::size_t{length} * (5 * classes_ + 2 * slots_.back());
+  steps_ += std::size_t{length} * (joins_ ? 5 * classes_ + 2 * slots_.back() : classes_);
 }
 
 void joined_paths::fill_last(std::uint32_t first) {
   const place at{0, first, pieces_ - first};
+  if (at.count > longest_) return;
   if (first == 0) {
     costs_[0] = cheapest(at, apart, true).cost;
     return;
@@ -225,7 +238,7 @@ void joined_paths::fill_last(std::uint32_t first) {
       value = std::min(value, cost_of(s));
     }
   }
-  steps_ += 12 * classes_;
+  steps_ += (joins_ ? 12 : 4) * classes_;
 }
 
 void joined_paths::lower(double& value, const std::vector<double>& costs, std::size_t from,
@@ -258,7 +271,7 @@ void joined_paths::fill(std::uint32_t behind, std::uint32_t first, const stage_c
   if (counts_sums()) fill_first_node(at, costs);
   // The rest keeps the tails with some classes.
   const auto end = q_.within_tails ? std::min(length, ends_[first]) : length;
-  const auto states = 1 + slots_.back() * (counts_sums() ? 2 : 1);
+  const auto states = 1 + (joins_ ? slots_.back() * (counts_sums() ? 2 : 1) : 0);
   for (auto count = fast + 1; count <= end; ++count)
     for (std::size_t state = 0; state < states; ++state) {
       auto& v = values(state, behind)[first];
@@ -289,6 +302,39 @@ void joined_paths::fill_first_node(place at, const stage_costs& costs) {
         lower(values(room_of(k.kind, used + k.tensor, true), at.behind)[at.first], with_sums_[1],
               room_of(k.kind, used, true), at);
   }
+}
+
+/// As cheapest(), for any number of pieces of the first stage.
+double joined_paths::whole_cost(std::uint32_t behind) {
+  const auto& p = floors_->problem();
+  const auto length = lengths_[behind * pieces_];
+  double best = never;
+  for (std::uint32_t c = 0; c < classes_; ++c) {
+    const auto& k = p.classes[c];
+    const double alone = counts_sums() ? part_of_sums(c, 0) : 0,
+                 beside = counts_sums() ? part_of_sums(c, 1) : 0;
+    const auto& next = hops_->behind[c];
+    for (std::uint32_t count = 1; count <= length; ++count) {
+      const auto& f = all_[floors_->place_of(behind, 0, count) + c];
+      if (f.step_s > q_.limit_s) continue;
+      const auto sum_at = floors_->place_of(0, 0, count) + c;
+      if (q_.within_tails && tails_[sum_at] > max_tail_s_) continue;
+      const double s = f.way_s + gpu_cost_[c];
+      const auto sum = counts_sums() ? (*sums_)[sum_at] : space_times::node_sum{};
+      const double update_s = sum.card_s > 0 ? sum.update_s : 0;
+      if (f.step_s + next.step_s <= q_.limit_s)
+        best = std::min(best, s + next.way_s + alone * sum.card_s + (alone > 0 ? update_s : 0) +
+                                  values(apart, behind - 1)[count]);
+      if (!joins_) continue;
+      double rest = never;
+      for (std::uint32_t used = 1; used + k.tensor <= node_[k.kind]; ++used)
+        rest = std::min(rest, values(room_of(k.kind, used, counts_sums()), behind - 1)[count]);
+      best = std::min(best, s + beside * sum.card_s - sum.hidden_s + (beside > 0 ? update_s : 0) +
+                                rest);
+    }
+  }
+  steps_ += std::size_t{length} * classes_ * (joins_ ? 5 : 2);
+  return best;
 }
 
 void joined_paths::better_of(step_back& best, const joined_stage& s, std::size_t from) const {

@@ -35,6 +35,8 @@ class joined_paths {
     /// they are not.
     std::uint32_t pipelines = 0;
     bool within_tails = false;  // without the stages that set_tails() leaves out
+    /// Otherwise hops are the cheapest ones, wherever stages are: a lower cost, for less work.
+    bool joined = true;
   };
   /// The cost of a line is the sum over its stages of the floor of the way, of what the question
   /// adds, and of the GPUs. `prices`: of a GPU by kind, in micro-batches.
@@ -103,6 +105,8 @@ class joined_paths {
   void set_lengths();
   void set_costs(std::uint32_t behind, std::uint32_t first);
   void fill_last(std::uint32_t first);
+  /// Of all lines with so many stages behind the first one.
+  double whole_cost(std::uint32_t behind);
   void fill(std::uint32_t behind, std::uint32_t first, const stage_costs& costs);
   /// The rooms of the first stage's node, for stages of up to at.count pieces.
   void fill_first_node(place at, const stage_costs& costs);
@@ -115,11 +119,13 @@ class joined_paths {
 
   floor_table* floors_;
   std::uint32_t pieces_, stages_, classes_;
-  bool joins_ = false;                          // whether any hop is inside a node
+  bool may_join_ = false;  // whether it makes a difference that a hop is inside a node
+  floor_table::hop_places no_hops_;
   std::vector<std::uint32_t> node_, smallest_;  // by kind: GPUs of a node; the smallest degree
   std::vector<std::uint32_t> slots_;            // by kind: where its rooms begin; then: all
   // This run's:
   question q_;
+  bool joins_ = false;
   const space_times::stage_floor* all_ = nullptr;
   const floor_table::hop_places* hops_ = nullptr;
   const floor_table::sum_places* sums_ = nullptr;
