@@ -46,7 +46,7 @@ space_times::node_sum cost_model_times::node_sum_of(std::uint32_t rows, std::uin
   const double bytes = c.table->max_activation_bytes();
   const double hidden_s =
       k.backward_s + 2 * links_->longest_inside_s(c.kind, bytes) + c.launch_s;
-  return {sum_of(rows, cls, first, count).over_card_s, hidden_s, k.update_s};
+  return {sum_of(rows, cls, first, count).over_card_s, hidden_s, k.update_s, k.forward_s};
 }
 
 }  // namespace troupe::planners

@@ -233,7 +233,8 @@ bool box_refuter::doubt(const priced_box& at, std::size_t index) {
   // The least work first. With its sums a line ends with all, without them before the tail.
   if (!may_be_worth(at, range, paths_kind::apart)) return false;
   if (at.box.from_s > 0 && !may_be_worth(at, range, paths_kind::joined)) return false;
-  if (!may_be_worth(at, range, paths_kind::with_sums)) return false;
+  if (!may_be_worth(at, range, paths_kind::last_sums)) return false;
+  if (!may_be_worth(at, range, paths_kind::first_sums)) return false;
   const auto stages = cheapest_by(range);
   auto line = line_of(paths_.line(stages));
   if (add_if_worth(at, line)) return true;
@@ -245,7 +246,7 @@ bool box_refuter::doubt(const priced_box& at, std::size_t index) {
 double box_refuter::shortest_s(const priced_box& at, std::size_t index) {
   if (ranges_[index].way_s < 0) {
     const auto before = paths_.units();
-    paths_.run({rows_index_, ranges_[index].limit_s, 0, 0, false, false}, at.gpu_prices);
+    paths_.run({rows_index_, ranges_[index].limit_s, 0, 0, false, false, false}, at.gpu_prices);
     budget_.spend(paths_.units() - before);
     ranges_[index].way_s = paths_.min_cost();
   }
@@ -289,7 +290,7 @@ bool box_refuter::equal_doubt(const priced_box& at, std::size_t index) {
     std::uint32_t nearest_stages = 0;
     for (const bool sums : {false, true}) {
       if (stages.empty()) break;
-      run(at, range, worth, sums ? paths_kind::with_sums : paths_kind::joined);
+      run(at, range, worth, sums ? paths_kind::first_sums : paths_kind::joined);
       missed = -unbounded;
       std::erase_if(stages, [&](std::uint32_t p) {
         const double longest_s =
@@ -313,7 +314,8 @@ bool box_refuter::equal_doubt(const priced_box& at, std::size_t index) {
 bool box_refuter::may_be_worth(const priced_box& at, const step_range& range, paths_kind kind) {
   run(at, range, range.below_s, kind);
   const auto stages = cheapest_by(range);
-  const double end_s = at.box.seconds - (kind == paths_kind::with_sums ? 0 : at.box.from_s);
+  const bool sums = kind == paths_kind::first_sums || kind == paths_kind::last_sums;
+  const double end_s = at.box.seconds - (sums ? 0 : at.box.from_s);
   const double left_s = end_s + early_s(stages, range.limit_s);
   return paths_.cost(stages) < left_s + range.below_s * (1 - at.pipeline_price);
 }
@@ -321,9 +323,9 @@ bool box_refuter::may_be_worth(const priced_box& at, const step_range& range, pa
 double box_refuter::run(const priced_box& at, const step_range& range, double worth_s,
                         paths_kind kind) {
   const auto before = paths_.units();
-  const auto pipelines = kind == paths_kind::with_sums ? at.box.from_pipelines : 0;
-  paths_.run({rows_index_, range.limit_s, worth_s, pipelines, at.box.to_s < unbounded,
-              kind != paths_kind::apart},
+  const bool last = kind == paths_kind::last_sums, sums = last || kind == paths_kind::first_sums;
+  paths_.run({rows_index_, range.limit_s, worth_s, sums ? at.box.from_pipelines : 0, last,
+              at.box.to_s < unbounded, kind != paths_kind::apart},
              at.gpu_prices);
   budget_.spend(paths_.units() - before);
   return paths_.min_cost();
@@ -362,13 +364,13 @@ bool box_refuter::numbers_refute(const priced_box& at, const step_range& range) 
   for (std::uint32_t p = 1; p <= paths_.max_stages(); ++p)
     if (auto n = numbers_of(at.box, range, p, paths_.cost(p)); !n.empty())
       all.push_back({p, std::move(n)});
-  for (const double part : {1.0, 2.0, 0.5, 1.4, 4.0, 0.7, 0.25, 16.0, 0.1, 1000.0}) {
+  for (const double part : {1.0, 2.0, 0.5, 4.0, 0.25, 16.0}) {
     if (all.empty()) return true;
     const double worth = part * range.below_s;
     std::uint32_t stages = 0;
     for (const bool sums : {false, true}) {
       if (all.empty()) break;
-      run(at, range, worth, sums ? paths_kind::with_sums : paths_kind::joined);
+      run(at, range, worth, sums ? paths_kind::first_sums : paths_kind::joined);
       double missed = 0;
       stages = 0;
       for (auto& of : all) {

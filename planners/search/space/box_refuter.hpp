@@ -133,8 +133,8 @@ class box_refuter {
   bool equal_doubt(const priced_box& at, std::size_t index);
 
   /// Wherever its stages are; with hops that leave their nodes; and with the sums of the first
-  /// stage's node.
-  enum class paths_kind : std::uint8_t { apart, joined, with_sums };
+  /// stage's node, or of the last one's.
+  enum class paths_kind : std::uint8_t { apart, joined, first_sums, last_sums };
   /// The smallest cost of a line at a worth of the prices.
   double run(const priced_box& at, const step_range& range, double worth_s, paths_kind kind);
   /// Whether by these paths a line of the range may do more than it costs.

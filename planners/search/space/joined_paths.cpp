@@ -91,10 +91,12 @@ double joined_paths::part_of_sums(std::uint32_t cls, std::uint32_t inside) const
 }
 
 double joined_paths::sums_s(const joined_stage& s) const {
-  if (!s.first_node || sums_->empty()) return 0;
+  if (!counts_sums() || (!s.summed && !q_.of_last_node)) return 0;
   const auto& sum = (*sums_)[floors_->place_of(0, s.at.first, s.at.count) + s.cls];
   const auto inside = (s.in_front == hop::inside ? 1U : 0U) + (s.after == hop::inside ? 1U : 0U);
-  const double over_card_s = part_of_sums(s.cls, inside) * sum.card_s;
+  const double over_card_s = s.summed ? part_of_sums(s.cls, inside) * sum.card_s : 0;
+  if (q_.of_last_node)
+    return over_card_s - (s.at.behind > 0 ? way_s(s) - sum.forward_s : 0);
   return over_card_s - (s.after == hop::inside ? sum.hidden_s : 0) +
          (s.at.first == 0 && over_card_s > 0 ? sum.update_s : 0);
 }
@@ -181,6 +183,7 @@ void joined_paths::set_tails(const std::vector<double>& tails, double max_tail_s
 }
 
 /// Without tails and sums, which differ between twins.
+/// Where the last node's sums count, of the way only what comes before these.
 void joined_paths::set_costs(std::uint32_t behind, std::uint32_t first) {
   auto& out = stage_costs_[first];
   const auto length = lengths_[behind * pieces_ + first];
@@ -192,14 +195,17 @@ void joined_paths::set_costs(std::uint32_t behind, std::uint32_t first) {
   for (auto& v : out.joined_apart) v.assign(length, never);
   for (std::uint32_t c = 0; c < classes_; ++c) {
     const auto& k = p.classes[c];
-    const auto &a = hops_->in_front[c], &b = hops_->behind[c];
+    auto a = hops_->in_front[c], b = hops_->behind[c];
+    if (last_node_counts()) a.way_s = a.way_s < never ? 0 : never, b.way_s = b.way_s < never ? 0 : never;
     const bool joins = joins_ && k.tensor < node_[k.kind];
     if (joins) out.apart_joined[c].assign(length, never);
     if (joins) out.joined_joined[c].assign(length, never);
     const auto* f = all_ + floors_->place_of(behind, first, 1) + c;
-    for (std::uint32_t i = 0; i < length; ++i, f += classes_) {
+    const auto* sum =
+        last_node_counts() ? sums_->data() + floors_->place_of(0, first, 1) + c : nullptr;
+    for (std::uint32_t i = 0; i < length; ++i, f += classes_, sum += sum ? classes_ : 0) {
       if (!(f->step_s <= q_.limit_s)) continue;
-      const double s = f->way_s + gpu_cost_[c];
+      const double s = (last_node_counts() ? sum->forward_s : f->way_s) + gpu_cost_[c];
       if (f->step_s + a.step_s + b.step_s <= q_.limit_s)
         out.apart_apart[i] = std::min(out.apart_apart[i], s + a.way_s + b.way_s);
       if (!joins) continue;
@@ -231,10 +237,10 @@ void joined_paths::fill_last(std::uint32_t first) {
   for (std::uint32_t c = 0; joins_ && c < classes_; ++c) {
     const auto& k = floors_->problem().classes[c];
     if (k.tensor >= node_[k.kind]) continue;
-    for (const bool first_node : {false, true}) {
-      if (first_node && !counts_sums()) break;
-      const joined_stage s{at, c, hop::inside, hop::none, first_node};
-      auto& value = values(room_of(k.kind, k.tensor, first_node), 0)[first];
+    for (const bool summed : {false, true}) {
+      if (summed ? !counts_sums() : last_node_counts()) continue;
+      const joined_stage s{at, c, hop::inside, hop::none, summed};
+      auto& value = values(room_of(k.kind, k.tensor, summed), 0)[first];
       value = std::min(value, cost_of(s));
     }
   }
@@ -268,7 +274,11 @@ void joined_paths::fill(std::uint32_t behind, std::uint32_t first, const stage_c
       lower(values(room_of(k.kind, used + k.tensor, false), behind)[first],
             costs.joined_joined[c], room_of(k.kind, used, false), at);
   }
-  if (counts_sums()) fill_first_node(at, costs);
+  if (last_node_counts())
+    for (std::uint32_t k = 0; k < node_.size(); ++k)
+      for (std::uint32_t used = 1; used < node_[k]; ++used)
+        close_last_node(value, k, used, at, costs);
+  if (counts_sums()) fill_summed(at, costs);
   // The rest keeps the tails with some classes.
   const auto end = q_.within_tails ? std::min(length, ends_[first]) : length;
   const auto states = 1 + (joins_ ? slots_.back() * (counts_sums() ? 2 : 1) : 0);
@@ -279,13 +289,37 @@ void joined_paths::fill(std::uint32_t behind, std::uint32_t first, const stage_c
     }
 }
 
-void joined_paths::fill_first_node(place at, const stage_costs& costs) {
+/// The last node's stages end with one that leaves it to the one in front.
+void joined_paths::close_last_node(double& value, std::uint32_t kind, std::uint32_t used, place at,
+                                   const stage_costs& costs) {
+  const auto room = room_of(kind, used, true);
+  // Of more pieces behind than these stages may have.
+  if (pieces_ - at.first > (used + 1) * longest_) return;
+  for (std::uint32_t c = 0; c < classes_; ++c) {
+    const auto& k = floors_->problem().classes[c];
+    if (k.kind != kind || used + k.tensor > node_[kind]) continue;
+    const auto& alone = costs.joined_apart[slots_[kind] + k.tensor - 1];
+    const double part = part_of_sums(c, 1);
+    const auto n = std::min<std::size_t>(at.count, alone.size());
+    with_sums_[0].assign(n, never);
+    const auto* sum = sums_->data() + floors_->place_of(0, at.first, 1) + c;
+    for (std::size_t i = 0; i < n; ++i, sum += classes_)
+      with_sums_[0][i] = alone[i] + part * sum->card_s;
+    steps_ += n;
+    lower(value, with_sums_[0], room, at);
+  }
+}
+
+void joined_paths::fill_summed(place at, const stage_costs& costs) {
   const auto& p = floors_->problem();
   for (std::uint32_t c = 0; joins_ && c < classes_; ++c) {
     const auto& k = p.classes[c];
     const auto node = node_[k.kind];
     // What is in front of it fits into the node.
-    if (k.tensor >= node || at.first > (node - k.tensor) * longest_) continue;
+    if (k.tensor >= node) continue;
+    const bool last = q_.of_last_node;
+    if (last ? pieces_ - at.first > node * longest_ : at.first > (node - k.tensor) * longest_)
+      continue;
     const auto n = std::min<std::size_t>(at.count, costs.apart_joined[c].size());
     const double one = part_of_sums(c, 1), two = part_of_sums(c, 2);
     with_sums_[0].assign(n, never);
@@ -293,12 +327,15 @@ void joined_paths::fill_first_node(place at, const stage_costs& costs) {
     const auto* sum = sums_->data() + floors_->place_of(0, at.first, 1) + c;
     for (std::size_t i = 0; i < n; ++i, sum += classes_) {
       with_sums_[0][i] = costs.apart_joined[c][i] + one * sum->card_s;
-      with_sums_[1][i] = costs.joined_joined[c][i] + two * sum->card_s - sum->hidden_s;
+      with_sums_[1][i] = costs.joined_joined[c][i] + two * sum->card_s -
+                         (last ? 0 : sum->hidden_s);
     }
     steps_ += 2 * n;
-    lower(values(room_of(k.kind, k.tensor, true), at.behind)[at.first], with_sums_[0], apart, at);
+    if (!last)
+      lower(values(room_of(k.kind, k.tensor, true), at.behind)[at.first], with_sums_[0], apart,
+            at);
     for (std::uint32_t used = 1; used + k.tensor < node; ++used)
-      if (at.first <= (node - used - k.tensor) * longest_)
+      if (last || at.first <= (node - used - k.tensor) * longest_)
         lower(values(room_of(k.kind, used + k.tensor, true), at.behind)[at.first], with_sums_[1],
               room_of(k.kind, used, true), at);
   }
@@ -306,76 +343,91 @@ void joined_paths::fill_first_node(place at, const stage_costs& costs) {
 
 /// As cheapest(), for any number of pieces of the first stage.
 double joined_paths::whole_cost(std::uint32_t behind) {
-  const auto& p = floors_->problem();
   const auto length = lengths_[behind * pieces_];
   double best = never;
   for (std::uint32_t c = 0; c < classes_; ++c) {
-    const auto& k = p.classes[c];
-    const double alone = counts_sums() ? part_of_sums(c, 0) : 0,
+    const double alone = first_node_counts() ? part_of_sums(c, 0) : 0,
                  beside = counts_sums() ? part_of_sums(c, 1) : 0;
-    const auto& next = hops_->behind[c];
     for (std::uint32_t count = 1; count <= length; ++count) {
       const auto& f = all_[floors_->place_of(behind, 0, count) + c];
       if (f.step_s > q_.limit_s) continue;
       const auto sum_at = floors_->place_of(0, 0, count) + c;
       if (q_.within_tails && tails_[sum_at] > max_tail_s_) continue;
-      const double s = f.way_s + gpu_cost_[c];
       const auto sum = counts_sums() ? (*sums_)[sum_at] : space_times::node_sum{};
-      const double update_s = sum.card_s > 0 ? sum.update_s : 0;
+      const double s = (last_node_counts() ? sum.forward_s : f.way_s) + gpu_cost_[c];
+      const auto& next = hops_->behind[c];
+      const double hop_s = last_node_counts() && next.way_s < never ? 0 : next.way_s;
+      const double update_s = first_node_counts() && sum.card_s > 0 ? sum.update_s : 0;
       if (f.step_s + next.step_s <= q_.limit_s)
-        best = std::min(best, s + next.way_s + alone * sum.card_s + (alone > 0 ? update_s : 0) +
+        best = std::min(best, s + hop_s + alone * sum.card_s + (alone > 0 ? update_s : 0) +
                                   values(apart, behind - 1)[count]);
       if (!joins_) continue;
-      double rest = never;
-      for (std::uint32_t used = 1; used + k.tensor <= node_[k.kind]; ++used)
-        rest = std::min(rest, values(room_of(k.kind, used, counts_sums()), behind - 1)[count]);
-      best = std::min(best, s + beside * sum.card_s - sum.hidden_s + (beside > 0 ? update_s : 0) +
-                                rest);
+      const double with_sums = beside * sum.card_s + (beside > 0 ? update_s : 0) -
+                               (first_node_counts() ? sum.hidden_s : 0);
+      best = std::min(best, s + with_sums + beside_room(c, behind - 1, count, counts_sums()));
+      if (last_node_counts())
+        best = std::min(best, s + beside_room(c, behind - 1, count, false));
     }
   }
   steps_ += std::size_t{length} * classes_ * (joins_ ? 5 : 2);
   return best;
 }
 
+double joined_paths::beside_room(std::uint32_t cls, std::uint32_t behind, std::uint32_t first,
+                                 bool summed) const {
+  const auto& k = floors_->problem().classes[cls];
+  double best = never;
+  for (std::uint32_t used = 1; used + k.tensor <= node_[k.kind]; ++used)
+    best = std::min(best, values(room_of(k.kind, used, summed), behind)[first]);
+  return best;
+}
+
 void joined_paths::better_of(step_back& best, const joined_stage& s, std::size_t from) const {
   double cost = cost_of(s);
   if (s.at.behind > 0) cost += values(from, s.at.behind - 1)[s.at.first + s.at.count];
-  if (cost < best.cost) best = {cost, s.at.count, s.cls, from};
+  if (cost < best.cost) best = {cost, s.at.count, s.cls, from, s.summed};
 }
 
+// A stage is on the node whose sums count if it is in a room of it, or the first one, or, where the
+// last node's do, the last one; or if it is the front one of the last node's stages.
 joined_paths::step_back joined_paths::cheapest(place at, std::size_t state, bool whole) const {
   step_back best;
-  const auto& p = floors_->problem();
   const auto begin = at.count > 0 ? at.count : 1;
   const auto end = at.count > 0 ? at.count : lengths_[at.behind * pieces_ + at.first];
-  const bool first_node = whole ? counts_sums() : state > slots_.back();
+  const bool closes = state == apart, in_summed = state > slots_.back();
   for (at.count = begin; at.count <= end; ++at.count)
     for (std::uint32_t c = 0; c < classes_; ++c) {
-      const auto& k = p.classes[c];
-      joined_stage s{at, c, hop::leaves, hop::none, first_node};
-      if (whole) s.in_front = hop::none;
-      if (state != apart) {
-        s.in_front = hop::inside;
-        if (state < room_of(k.kind, 1, first_node)) continue;
-      }
-      // GPUs of the node in front of the stage: of a room exactly as many as it says.
-      const auto used_with = [&](std::uint32_t used) {
-        return state == apart ? used <= node_[k.kind]
-                              : used < node_[k.kind] &&
-                                    room_of(k.kind, used, first_node) == state;
-      };
+      joined_stage s{at, c, hop::leaves, hop::none, in_summed};
+      if (whole) s.in_front = hop::none, s.summed = first_node_counts();
+      if (!closes) s.in_front = hop::inside;
       if (at.behind == 0) {
-        if (used_with(k.tensor)) better_of(best, s, apart);
+        s.summed = s.summed || last_node_counts();
+        if (s.summed != in_summed && !closes) continue;
+        if (takes(c, 0, state)) better_of(best, s, apart);
         continue;
       }
       s.after = hop::leaves;
-      if (used_with(k.tensor)) better_of(best, s, apart);
+      if (takes(c, 0, state) && !(last_node_counts() && in_summed)) better_of(best, s, apart);
       s.after = hop::inside;
-      for (std::uint32_t used = 1; joins_ && used + k.tensor <= node_[k.kind]; ++used)
-        if (used < node_[k.kind] && used_with(used + k.tensor))
-          better_of(best, s, room_of(k.kind, used, first_node));
+      add_joined(best, s, state);
+      if (!last_node_counts() || !closes) continue;
+      s.summed = true;
+      add_joined(best, s, state);
     }
   return best;
+}
+
+bool joined_paths::takes(std::uint32_t cls, std::uint32_t used, std::size_t state) const {
+  const auto& k = floors_->problem().classes[cls];
+  const auto all = used + k.tensor;
+  if (state == apart) return all <= node_[k.kind];
+  return all < node_[k.kind] && room_of(k.kind, all, state > slots_.back()) == state;
+}
+
+void joined_paths::add_joined(step_back& best, const joined_stage& s, std::size_t state) const {
+  const auto& k = floors_->problem().classes[s.cls];
+  for (std::uint32_t used = 1; joins_ && used + k.tensor <= node_[k.kind]; ++used)
+    if (takes(s.cls, used, state)) better_of(best, s, room_of(k.kind, used, s.summed));
 }
 
 double joined_paths::min_cost() const {
@@ -388,11 +440,10 @@ joined_line joined_paths::line(std::uint32_t stages) const {
   std::size_t state = apart;
   hop in_front = hop::none;
   std::uint32_t first = 0;
-  bool first_node = counts_sums();
   for (auto behind = stages; behind-- > 0;) {
     const place at{behind, first, behind == 0 ? pieces_ - first : 0};
     const auto k = cheapest(at, state, first == 0);
-    joined_stage s{{behind, first, k.count}, k.cls, in_front, hop::none, first_node};
+    joined_stage s{{behind, first, k.count}, k.cls, in_front, hop::none, k.summed};
     if (behind > 0) s.after = k.from == apart ? hop::leaves : hop::inside;
     out.firsts.push_back(first);
     out.classes.push_back(k.cls);
@@ -401,7 +452,6 @@ joined_line joined_paths::line(std::uint32_t stages) const {
     out.sums_s += sums_s(s);
     first += k.count;
     state = k.from;
-    first_node = first_node && s.after == hop::inside;
     in_front = s.after;
   }
   return out;

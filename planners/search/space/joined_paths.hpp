@@ -14,14 +14,14 @@ struct joined_line {
   double cost = 0;
   std::vector<std::uint32_t> firsts, classes;
   double way_s = 0, step_s = 0;  // by the floors, with those of hops that leave a node
-  double sums_s = 0;             // of the first stage's node (joined_paths::run), or less than 0
+  double sums_s = 0;             // of the node that the question has, less what is beside them
 };
 
 /// The cheapest line over all cuts and classes, as line_paths has it, which also knows what stages
 /// have to leave a node: consecutive stages are on one node only if it has GPUs for all of them. So
 /// a path has one more state, what is in front of its first stage: a hop that leaves the node
-/// (`apart`), or one inside a node that has so many GPUs of these stages already. Stages in the
-/// node of the first stage may count what their sums take of its card, too.
+/// (`apart`), or one inside a node that has so many GPUs of these stages already. What the sums of
+/// the stages on the first or the last stage's node take of its card may count, too.
 class joined_paths {
  public:
   explicit joined_paths(floor_table& floors);
@@ -31,9 +31,9 @@ class joined_paths {
     std::size_t rows_index = 0;
     double limit_s = 0;  // on a stage's step
     double worth_s = 0;  // the cost of a line has this x price x GPUs
-    /// Sums of the first stage's node, of so many pipelines or more, are a part of the cost; 0:
-    /// they are not.
+    /// Sums of one node, of so many pipelines or more, are a part of the cost; 0: they are not.
     std::uint32_t pipelines = 0;
+    bool of_last_node = false;  // else of the first stage's
     bool within_tails = false;  // without the stages that set_tails() leaves out
     /// Otherwise hops are the cheapest ones, wherever stages are: a lower cost, for less work.
     bool joined = true;
@@ -67,13 +67,14 @@ class joined_paths {
     place at;
     std::uint32_t cls = 0;
     hop in_front = hop::none, after = hop::none;
-    bool first_node = false;
+    bool summed = false;  // on the node whose sums count
   };
   /// A stage in front of a state.
   struct step_back {
     double cost = never;
     std::uint32_t count = 0, cls = 0;
     std::size_t from = 0;
+    bool summed = false;
   };
   /// Costs of stages of some first piece by the number of pieces - 1, for stages behind that are in
   /// each of two states.
@@ -84,9 +85,9 @@ class joined_paths {
   };
 
   /// The state of stages of a kind that have so many GPUs of a node, of which some are left.
-  /// `first_node`: of the first stage's node.
-  std::size_t room_of(std::uint32_t kind, std::uint32_t used, bool first_node) const {
-    return 1 + slots_[kind] + used - 1 + (first_node ? slots_.back() : 0);
+  /// `summed`: of the node whose sums count.
+  std::size_t room_of(std::uint32_t kind, std::uint32_t used, bool summed) const {
+    return 1 + slots_[kind] + used - 1 + (summed ? slots_.back() : 0);
   }
   double* values(std::size_t state, std::uint32_t behind) {
     return &values_[(state * stages_ + behind) * (pieces_ + 1)];
@@ -99,7 +100,7 @@ class joined_paths {
   double way_s(const joined_stage& s) const;
   /// The part of card_s that such a stage's sums take, with so many hops inside the node.
   double part_of_sums(std::uint32_t cls, std::uint32_t inside) const;
-  /// What the stage adds to the sums of the first stage's node.
+  /// What the stage adds to the sums that count, less what is beside them.
   double sums_s(const joined_stage& s) const;
   double cost_of(const joined_stage& s) const;
   void set_lengths();
@@ -108,13 +109,24 @@ class joined_paths {
   /// Of all lines with so many stages behind the first one.
   double whole_cost(std::uint32_t behind);
   void fill(std::uint32_t behind, std::uint32_t first, const stage_costs& costs);
-  /// The rooms of the first stage's node, for stages of up to at.count pieces.
-  void fill_first_node(place at, const stage_costs& costs);
+  /// The rooms of the node whose sums count, for stages of up to at.count pieces.
+  void fill_summed(place at, const stage_costs& costs);
+  bool first_node_counts() const { return counts_sums() && !q_.of_last_node; }
+  bool last_node_counts() const { return counts_sums() && q_.of_last_node; }
   /// Lowers a value by the paths with a stage of these costs in front of a state.
   void lower(double& value, const std::vector<double>& costs, std::size_t from, place at);
   /// The cheapest stage of at.count pieces, or of any number if that is 0, in front of the stages
   /// behind, for a state in front of it; `whole`: nothing is in front.
   step_back cheapest(place at, std::size_t state, bool whole) const;
+  /// Whether a stage in front of so many GPUs of its node makes that state.
+  bool takes(std::uint32_t cls, std::uint32_t used, std::size_t state) const;
+  /// Takes the stage in front of others on its node into the best one.
+  void add_joined(step_back& best, const joined_stage& s, std::size_t state) const;
+  /// The smallest value of stages from a piece on that have room for one of the class.
+  double beside_room(std::uint32_t cls, std::uint32_t behind, std::uint32_t first,
+                     bool summed) const;
+  void close_last_node(double& value, std::uint32_t kind, std::uint32_t used, place at,
+                       const stage_costs& costs);
   void better_of(step_back& best, const joined_stage& s, std::size_t from) const;
 
   floor_table* floors_;

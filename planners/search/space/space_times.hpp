@@ -56,8 +56,10 @@ class space_times {
   /// follow each other over the node's card, from the last backward of the last of these stages
   /// on; after these the line's last backward is `hidden_s` of each of the others away, at most.
   /// The first stage then has its update.
+  /// On the line's last node the same begins with the last backward of its last stage, after which
+  /// no more than the way, but for `forward_s` of each stage and all of the last one's, follows.
   struct node_sum {
-    double card_s = 0, hidden_s = 0, update_s = 0;
+    double card_s = 0, hidden_s = 0, update_s = 0, forward_s = 0;
   };
   virtual node_sum node_sum_of(std::uint32_t /*rows*/, std::uint32_t /*cls*/,
                                std::uint32_t /*first*/, std::uint32_t /*count*/) const {
