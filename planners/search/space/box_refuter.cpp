@@ -232,9 +232,11 @@ bool box_refuter::doubt(const priced_box& at, std::size_t index) {
   if (!own_shares_) return equal_doubt(at, index);
   // The least work first. With its sums a line ends with all, without them before the tail.
   if (!may_be_worth(at, range, paths_kind::apart)) return false;
-  if (at.box.from_s > 0 && !may_be_worth(at, range, paths_kind::joined)) return false;
-  if (!may_be_worth(at, range, paths_kind::last_sums)) return false;
-  if (!may_be_worth(at, range, paths_kind::first_sums)) return false;
+  if (joins_) {
+    if (at.box.from_s > 0 && !may_be_worth(at, range, paths_kind::joined)) return false;
+    if (!may_be_worth(at, range, paths_kind::last_sums)) return false;
+    if (!may_be_worth(at, range, paths_kind::first_sums)) return false;
+  }
   const auto stages = cheapest_by(range);
   auto line = line_of(paths_.line(stages));
   if (add_if_worth(at, line)) return true;
@@ -289,7 +291,7 @@ bool box_refuter::equal_doubt(const priced_box& at, std::size_t index) {
     double missed = 0;
     std::uint32_t nearest_stages = 0;
     for (const bool sums : {false, true}) {
-      if (stages.empty()) break;
+      if (stages.empty() || (sums && !joins_)) break;
       run(at, range, worth, sums ? paths_kind::first_sums : paths_kind::joined);
       missed = -unbounded;
       std::erase_if(stages, [&](std::uint32_t p) {
@@ -323,6 +325,7 @@ bool box_refuter::may_be_worth(const priced_box& at, const step_range& range, pa
 double box_refuter::run(const priced_box& at, const step_range& range, double worth_s,
                         paths_kind kind) {
   const auto before = paths_.units();
+  if (!joins_) kind = paths_kind::apart;
   const bool last = kind == paths_kind::last_sums, sums = last || kind == paths_kind::first_sums;
   paths_.run({rows_index_, range.limit_s, worth_s, sums ? at.box.from_pipelines : 0, last,
               at.box.to_s < unbounded, kind != paths_kind::apart},
@@ -342,7 +345,7 @@ std::uint32_t box_refuter::cheapest_by(const step_range& range) const {
 box_refuter::known_line box_refuter::line_of(joined_line path) {
   known_line l{path.way_s,
                path.step_s,
-               std::max(0.0, path.sums_s),
+               std::max({0.0, path.first_sums_s, path.last_sums_s}),
                std::vector<double>(gpus_.size()),
                std::move(path),
                false};
@@ -369,7 +372,7 @@ bool box_refuter::numbers_refute(const priced_box& at, const step_range& range) 
     const double worth = part * range.below_s;
     std::uint32_t stages = 0;
     for (const bool sums : {false, true}) {
-      if (all.empty()) break;
+      if (all.empty() || (sums && !joins_)) break;
       run(at, range, worth, sums ? paths_kind::first_sums : paths_kind::joined);
       double missed = 0;
       stages = 0;

@@ -47,6 +47,12 @@ class box_refuter {
   /// part of the seconds.
   double middle_tail_s(const plan_box& box, double part);
   std::uint32_t max_pipelines() const { return max_pipelines_; }
+  /// Whether paths know which hops leave a node, and nodes' sums: more is refuted, for more work.
+  void set_joins(bool joins) {
+    // Lines of other paths do more than they can.
+    joins_ = joins;
+    lines_.clear();
+  }
 
  private:
   static constexpr double unbounded = plan_box::unbounded;
@@ -182,7 +188,7 @@ class box_refuter {
   std::size_t rows_index_;
   std::uint32_t microbatches_, max_pipelines_ = 1;
   planning_budget& budget_;
-  bool own_shares_ = true;
+  bool own_shares_ = true, joins_ = true;
   std::vector<std::uint32_t> gpus_;  // by kind
   std::map<std::uint32_t, std::vector<double>> tails_;
   std::vector<double> early_;  // by stages - 1: at most so many steps

@@ -1,6 +1,7 @@
 #include "planners/search/space/joined_paths.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "messages/base/invariant.hpp"
 
@@ -139,8 +140,8 @@ void joined_paths::run(const question& q, const std::vector<double>& prices) {
         costs_[behind] = whole_cost(behind);
     }
   // A step is a sum and a comparison: less than a unit.
-  units_ += steps_ / 4 + 1;
-  steps_ %= 4;
+  units_ += steps_ / 3 + 1;
+  steps_ %= 3;
 }
 
 void joined_paths::set_lengths() {
@@ -434,8 +435,28 @@ double joined_paths::min_cost() const {
   return *std::ranges::min_element(costs_);
 }
 
-joined_line joined_paths::line(std::uint32_t stages) const {
+void joined_paths::set_sums(joined_line& out, std::vector<joined_stage> stages) {
+  const bool last = q_.of_last_node;
+  q_.of_last_node = false;
+  for (auto& s : stages) {
+    s.summed = true;
+    out.first_sums_s += sums_s(s);
+    if (s.after != hop::inside) break;
+  }
+  q_.of_last_node = true;
+  bool on_node = true;
+  for (auto i = stages.size(); i-- > 0;) {
+    auto& s = stages[i];
+    on_node = on_node && s.after != hop::leaves;
+    s.summed = on_node;
+    out.last_sums_s += sums_s(s);
+  }
+  q_.of_last_node = last;
+}
+
+joined_line joined_paths::line(std::uint32_t stages) {
   joined_line out;
+  std::vector<joined_stage> all;
   out.cost = cost(stages);
   std::size_t state = apart;
   hop in_front = hop::none;
@@ -449,11 +470,12 @@ joined_line joined_paths::line(std::uint32_t stages) const {
     out.classes.push_back(k.cls);
     out.way_s += way_s(s);
     out.step_s = std::max(out.step_s, step_s(s));
-    out.sums_s += sums_s(s);
+    all.push_back(s);
     first += k.count;
     state = k.from;
     in_front = s.after;
   }
+  if (counts_sums()) set_sums(out, std::move(all));
   return out;
 }
 

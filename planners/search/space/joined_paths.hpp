@@ -14,7 +14,8 @@ struct joined_line {
   double cost = 0;
   std::vector<std::uint32_t> firsts, classes;
   double way_s = 0, step_s = 0;  // by the floors, with those of hops that leave a node
-  double sums_s = 0;             // of the node that the question has, less what is beside them
+  double first_sums_s = 0;       // of the nodes of its first and last stage, less what is beside
+  double last_sums_s = 0;        // them; if the question has pipelines
 };
 
 /// The cheapest line over all cuts and classes, as line_paths has it, which also knows what stages
@@ -48,7 +49,7 @@ class joined_paths {
   double cost(std::uint32_t stages) const { return costs_[stages - 1]; }
   double min_cost() const;
   /// The line of cost(stages), which is finite.
-  joined_line line(std::uint32_t stages) const;
+  joined_line line(std::uint32_t stages);
   std::uint32_t max_stages() const { return stages_; }
   /// Work done so far, in a planning_budget's units.
   std::uint64_t units() const { return units_; }
@@ -103,6 +104,7 @@ class joined_paths {
   /// What the stage adds to the sums that count, less what is beside them.
   double sums_s(const joined_stage& s) const;
   double cost_of(const joined_stage& s) const;
+  void set_sums(joined_line& out, std::vector<joined_stage> stages);
   void set_lengths();
   void set_costs(std::uint32_t behind, std::uint32_t first);
   void fill_last(std::uint32_t first);

@@ -111,7 +111,17 @@ class bound_search {
     for (std::size_t r = 0; r < rows_.size(); ++r)
       if (floors_.possible(r))
         add({0, first_step, r, {0, 1, rows_[r].max_pipelines(), 0, unbounded, unbounded}});
+    // The cheaper paths first.
+    bool joins = false;
+    const auto all = budget_.left();
+    for (auto& r : rows_) r.set_joins(false);
+    const auto join = [&] {
+      joins = true;
+      for (auto& r : rows_) r.set_joins(true);
+      for (auto& b : open) b.step = std::max(b.step, later_step);
+    };
     while (!open.empty() && !budget_.exhausted()) {
+      if (!joins && budget_.left() < all / 2) join();
       std::ranges::pop_heap(open, above);
       auto at = open.back();
       open.pop_back();
@@ -137,7 +147,8 @@ class bound_search {
       } else {
         at.step /= 2;
         add(at);
-        if (at.step < last_step) break;
+        if (at.step < last_step && joins) break;
+        if (at.step < first_step / 40 && !joins) join();
         continue;
       }
       add(lower);
