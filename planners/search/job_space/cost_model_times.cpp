@@ -236,16 +236,6 @@ std::vector<std::uint64_t> cost_model_times::summed_bytes_of(const space_plan& p
   return bytes;
 }
 
-double cost_model_times::peers_here(std::uint32_t cls, bool kinds) const {
-  const auto& c = problem_.classes[cls];
-  std::uint32_t largest = 0, smallest_degree = c.tensor;
-  for (const auto& p : problem_.pools)
-    if (p.kind == c.kind) largest = std::max(largest, std::ranges::max(p.free));
-  for (const auto& other : problem_.classes)
-    if (kinds && other.kind == c.kind) smallest_degree = std::min(smallest_degree, other.tensor);
-  return largest < c.tensor ? 1 : 1.0 + (largest - c.tensor) / smallest_degree;
-}
-
 /// A tied embedding's gradients are its first stage's. Gradients do not depend on rows.
 const cost_model_times::stage_sum& cost_model_times::sum_of(std::uint32_t rows, std::uint32_t cls,
                                                             std::uint32_t first,

@@ -8,6 +8,16 @@
 
 namespace troupe::planners {
 
+double cost_model_times::peers_here(std::uint32_t cls, bool kinds) const {
+  const auto& c = problem_.classes[cls];
+  std::uint32_t largest = 0, smallest_degree = c.tensor;
+  for (const auto& p : problem_.pools)
+    if (p.kind == c.kind) largest = std::max(largest, std::ranges::max(p.free));
+  for (const auto& other : problem_.classes)
+    if (kinds && other.kind == c.kind) smallest_degree = std::min(smallest_degree, other.tensor);
+  return largest < c.tensor ? 1 : 1.0 + (largest - c.tensor) / smallest_degree;
+}
+
 // A hop inside a datacenter is as long as its slower end has it, so each end's fastest link to
 // another node is a floor. One over the WAN is beside a program's steps, and may be the shorter
 // way.
@@ -44,8 +54,7 @@ space_times::node_sum cost_model_times::node_sum_of(std::uint32_t rows, std::uin
   const bool last = first + count == problem_.pieces;
   const auto& k = costs(c, first, count, last ? 0 : 1);
   const double bytes = c.table->max_activation_bytes();
-  const double hidden_s =
-      k.backward_s + 2 * links_->longest_inside_s(c.kind, bytes) + c.launch_s;
+  const double hidden_s = k.backward_s + 2 * links_->longest_inside_s(c.kind, bytes) + c.launch_s;
   return {sum_of(rows, cls, first, count).over_card_s, hidden_s, k.update_s, k.forward_s};
 }
 

@@ -18,7 +18,8 @@
 // that a line of p stages takes S for every p of its micro-batches, or part of them. Prices come
 // from a linear program over the lines that were found so far; a shortest path for each limit on u
 // finds a line that does more than it costs, or shows that there is none. Only that decides: the
-// program's rounding cannot make the bound wrong.
+// program's rounding cannot make the bound wrong. Paths may know nodes (joined_paths.hpp): a line
+// whose sums take longer than what is beside them ends before all does by that difference.
 
 namespace troupe::planners {
 
@@ -402,8 +403,8 @@ std::vector<box_refuter::number_range> box_refuter::numbers_of(const plan_box& b
   // Single numbers at first, then within 2 %.
   for (double from = 1; from <= last;) {
     const double to = std::min(last, from + std::floor(from / 50));
-    out.push_back({to, longest_span_s(box, range, stages, from),
-                   longest_way_s(box, range, stages, from)});
+    out.push_back(
+        {to, longest_span_s(box, range, stages, from), longest_way_s(box, range, stages, from)});
     from = to + 1;
   }
   return out;

@@ -52,9 +52,8 @@ joined_paths::joined_paths(floor_table& floors)
   for (std::size_t r = 0; r < p.rows.size(); ++r) {
     const auto& h = floors.hops_of_rows(r);
     for (const auto* side : {&h.in_front, &h.behind})
-      any = any || std::ranges::any_of(*side, [](const auto& x) {
-              return x != space_times::hop_floor{};
-            });
+      any = any ||
+            std::ranges::any_of(*side, [](const auto& x) { return x != space_times::hop_floor{}; });
     any = any || !floors.sums_of_rows(r).empty();
   }
   may_join_ = any;
@@ -86,8 +85,7 @@ double joined_paths::part_of_sums(std::uint32_t cls, std::uint32_t inside) const
   const auto& c = floors_->problem().classes[cls];
   const auto others = c.tensor + inside;
   const auto smallest = floors_->problem().space.several_kinds ? smallest_[c.kind] : c.tensor;
-  const double here =
-      1.0 + (node_[c.kind] > others ? (node_[c.kind] - others) / smallest : 0);
+  const double here = 1.0 + (node_[c.kind] > others ? (node_[c.kind] - others) / smallest : 0);
   return 2 * std::max(0.0, 1 - here / q_.pipelines);
 }
 
@@ -96,16 +94,14 @@ double joined_paths::sums_s(const joined_stage& s) const {
   const auto& sum = (*sums_)[floors_->place_of(0, s.at.first, s.at.count) + s.cls];
   const auto inside = (s.in_front == hop::inside ? 1U : 0U) + (s.after == hop::inside ? 1U : 0U);
   const double over_card_s = s.summed ? part_of_sums(s.cls, inside) * sum.card_s : 0;
-  if (q_.of_last_node)
-    return over_card_s - (s.at.behind > 0 ? way_s(s) - sum.forward_s : 0);
+  if (q_.of_last_node) return over_card_s - (s.at.behind > 0 ? way_s(s) - sum.forward_s : 0);
   return over_card_s - (s.after == hop::inside ? sum.hidden_s : 0) +
          (s.at.first == 0 && over_card_s > 0 ? sum.update_s : 0);
 }
 
 double joined_paths::cost_of(const joined_stage& s) const {
   if (gpu_cost_[s.cls] == never || step_s(s) > q_.limit_s) return never;
-  if (q_.within_tails &&
-      tails_[floors_->place_of(0, s.at.first, s.at.count) + s.cls] > max_tail_s_)
+  if (q_.within_tails && tails_[floors_->place_of(0, s.at.first, s.at.count) + s.cls] > max_tail_s_)
     return never;
   return way_s(s) + gpu_cost_[s.cls] + sums_s(s);
 }
@@ -197,7 +193,8 @@ void joined_paths::set_costs(std::uint32_t behind, std::uint32_t first) {
   for (std::uint32_t c = 0; c < classes_; ++c) {
     const auto& k = p.classes[c];
     auto a = hops_->in_front[c], b = hops_->behind[c];
-    if (last_node_counts()) a.way_s = a.way_s < never ? 0 : never, b.way_s = b.way_s < never ? 0 : never;
+    if (last_node_counts())
+      a.way_s = a.way_s < never ? 0 : never, b.way_s = b.way_s < never ? 0 : never;
     const bool joins = joins_ && k.tensor < node_[k.kind];
     if (joins) out.apart_joined[c].assign(length, never);
     if (joins) out.joined_joined[c].assign(length, never);
@@ -220,8 +217,8 @@ void joined_paths::set_costs(std::uint32_t behind, std::uint32_t first) {
   // Where more GPUs are free, all stages that need fewer fit as well.
   for (std::uint32_t k = 0; joins_ && k < node_.size(); ++k)
     for (std::uint32_t free = 2; free < node_[k]; ++free) {
-      const auto &fewer = out.joined_apart[slots_[k] + free - 2];
-      auto &more = out.joined_apart[slots_[k] + free - 1];
+      const auto& fewer = out.joined_apart[slots_[k] + free - 2];
+      auto& more = out.joined_apart[slots_[k] + free - 1];
       for (std::uint32_t i = 0; i < length; ++i) more[i] = std::min(more[i], fewer[i]);
     }
   steps_ += std::size_t{length} * (joins_ ? 5 * classes_ + 2 * slots_.back() : classes_);
@@ -264,16 +261,16 @@ void joined_paths::fill(std::uint32_t behind, std::uint32_t first, const stage_c
   const auto& p = floors_->problem();
   for (std::uint32_t k = 0; joins_ && k < node_.size(); ++k)
     for (std::uint32_t used = 1; used < node_[k]; ++used)
-      lower(value, costs.joined_apart[slots_[k] + node_[k] - used - 1],
-            room_of(k, used, false), at);
+      lower(value, costs.joined_apart[slots_[k] + node_[k] - used - 1], room_of(k, used, false),
+            at);
   for (std::uint32_t c = 0; joins_ && c < classes_; ++c) {
     const auto& k = p.classes[c];
     if (k.tensor >= node_[k.kind]) continue;
     lower(values(room_of(k.kind, k.tensor, false), behind)[first], costs.apart_joined[c], apart,
           at);
     for (std::uint32_t used = 1; used + k.tensor < node_[k.kind]; ++used)
-      lower(values(room_of(k.kind, used + k.tensor, false), behind)[first],
-            costs.joined_joined[c], room_of(k.kind, used, false), at);
+      lower(values(room_of(k.kind, used + k.tensor, false), behind)[first], costs.joined_joined[c],
+            room_of(k.kind, used, false), at);
   }
   if (last_node_counts())
     for (std::uint32_t k = 0; k < node_.size(); ++k)
@@ -328,13 +325,11 @@ void joined_paths::fill_summed(place at, const stage_costs& costs) {
     const auto* sum = sums_->data() + floors_->place_of(0, at.first, 1) + c;
     for (std::size_t i = 0; i < n; ++i, sum += classes_) {
       with_sums_[0][i] = costs.apart_joined[c][i] + one * sum->card_s;
-      with_sums_[1][i] = costs.joined_joined[c][i] + two * sum->card_s -
-                         (last ? 0 : sum->hidden_s);
+      with_sums_[1][i] = costs.joined_joined[c][i] + two * sum->card_s - (last ? 0 : sum->hidden_s);
     }
     steps_ += 2 * n;
     if (!last)
-      lower(values(room_of(k.kind, k.tensor, true), at.behind)[at.first], with_sums_[0], apart,
-            at);
+      lower(values(room_of(k.kind, k.tensor, true), at.behind)[at.first], with_sums_[0], apart, at);
     for (std::uint32_t used = 1; used + k.tensor < node; ++used)
       if (last || at.first <= (node - used - k.tensor) * longest_)
         lower(values(room_of(k.kind, used + k.tensor, true), at.behind)[at.first], with_sums_[1],
@@ -366,8 +361,7 @@ double joined_paths::whole_cost(std::uint32_t behind) {
       const double with_sums = beside * sum.card_s + (beside > 0 ? update_s : 0) -
                                (first_node_counts() ? sum.hidden_s : 0);
       best = std::min(best, s + with_sums + beside_room(c, behind - 1, count, counts_sums()));
-      if (last_node_counts())
-        best = std::min(best, s + beside_room(c, behind - 1, count, false));
+      if (last_node_counts()) best = std::min(best, s + beside_room(c, behind - 1, count, false));
     }
   }
   steps_ += std::size_t{length} * classes_ * (joins_ ? 5 : 2);

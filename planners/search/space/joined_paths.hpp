@@ -148,7 +148,7 @@ class joined_paths {
   std::vector<std::uint32_t> lengths_;  // by stages behind and first piece: pieces within the limit
   std::uint32_t longest_ = 0;
   std::vector<stage_costs> stage_costs_;  // by first piece, of the twins' first ones
-  std::vector<double> with_sums_[2];     // scratch
+  std::vector<double> with_sums_[2];      // scratch
   const double* tails_ = nullptr;
   double max_tail_s_ = 0;
   std::vector<std::uint32_t> kept_;  // by first piece: all stages of so many pieces keep the tails
