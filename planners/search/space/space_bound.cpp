@@ -101,7 +101,7 @@ class bound_search {
   /// Always the box with the smallest value is looked at: it is raised by a step, or divided, or
   /// the step gets smaller.
   double divide(double best) {
-    constexpr double first_step = 0.75, later_step = 0.04, last_step = 0.003;
+    constexpr double first_step = 0.75, later_step = 0.1, last_step = 0.003;
     const auto above = [](const open_box& a, const open_box& b) { return a.value > b.value; };
     std::vector<open_box> open;
     const auto add = [&](const open_box& b) {
