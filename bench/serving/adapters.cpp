@@ -103,7 +103,7 @@ bool adapters_beside_merged(int rounds) {
   std::vector<double> of_alone, of_merged;
   std::array<std::vector<double>, 3> bare_s;  // base, and two engines without adapters
   for (int i = 0; i < rounds; ++i) {
-    // Engines that have never had an adapter: the second shows how far two of them are apart.
+    // By turns, since the machine drifts. Two without adapters show how far alike engines differ.
     engine* const bare[] = {&base, merged[0].get(), merged[1].get()};
     for (std::size_t k = 0; k < bare_s.size(); ++k) {
       const auto j = (k + static_cast<std::size_t>(i)) % bare_s.size();
