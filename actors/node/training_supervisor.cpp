@@ -65,6 +65,7 @@ void training_supervisor::stop(lease_id lease) {
   auto* p = find_in(parts_, lease);
   if (!p) return;
   for (auto& [name, s] : p->stages) node_.kill(s.actor);
+  for (auto& [name, s] : p->standing) node_.kill(s.actor);
   if (p->trainer) node_.kill(p->trainer);
   guests_.stop(lease);
   end_workers(lease);
@@ -76,6 +77,7 @@ void training_supervisor::release(lease_id lease) {
   auto* p = find_in(parts_, lease);
   if (!p) return;
   for (auto& [name, s] : p->stages) caf::anon_send(s.actor, release_device{});
+  for (auto& [name, s] : std::exchange(p->standing, {})) node_.kill(s.actor);
   guests_.stop(lease);
   end_workers(lease);
   if (p->trainer) node_.kill(std::exchange(p->trainer, {}));
@@ -132,15 +134,55 @@ void training_supervisor::on_message(address from, message& m, const payload& bo
 void training_supervisor::on(address from, stage_setup& s, const payload&) {
   if (const auto* p = find_in(parts_, s.name.lease);
       p && is_trainer(node_.cluster(), p->order, from))
-    set_up(from, std::move(s));
+    s.standby ? stand_by(from, std::move(s)) : set_up(from, std::move(s));
 }
 
 void training_supervisor::on(address from, stage_run& r, const payload& body) {
-  const auto* p = find_in(parts_, r.name.lease);
+  auto* p = find_in(parts_, r.name.lease);
   if (!p || !is_trainer(node_.cluster(), p->order, from)) return;
+  if (r.begin && r.begin->takes) join(*p, r.name);
   auto* to = stage_of(r.name);
-  if (!to || (r.begin && !follow_view(to->topology, *r.begin))) return;
+  if (!to || (r.begin && r.begin->takes && !to->standby)) return;
+  if (r.begin && !follow_view(to->topology, *r.begin)) return;
+  if (r.begin) end_left(*p, *to, r.begin->pipelines);
   pass_on(to->actor, from, r, body);
+}
+
+/// The stage that stands by takes the place of one that has run here instead.
+void training_supervisor::join(part& p, const stage_name& who) {
+  const auto at = p.standing.find(who);
+  if (at == p.standing.end()) return;
+  auto& e = p.stages[who];
+  if (e.actor) node_.kill(e.actor);
+  e = std::move(at->second);
+  p.standing.erase(at);
+}
+
+/// In this view stages of other pipelines share these weights no more.
+void training_supervisor::end_left(part& p, const part::entry& of,
+                                   const std::vector<std::uint32_t>& pipelines) {
+  if (!of.replica) return;
+  std::erase_if(p.stages, [&](auto& one) {
+    auto& [name, e] = one;
+    const bool left = &e != &of && e.replica == of.replica &&
+                      !std::ranges::binary_search(pipelines, name.pipeline);
+    if (left && e.actor) node_.kill(e.actor);
+    return left;
+  });
+}
+
+/// The device's own stage, and those that shared it. True: there was one.
+bool training_supervisor::end_lost(part& p, const stage_name& who) {
+  const auto* own = find_in(p.stages, who);
+  if (!own || own->devices == 0) return false;
+  const auto replica = own->replica;
+  std::erase_if(p.stages, [&](auto& one) {
+    auto& [name, e] = one;
+    const bool lost = name == who || (replica && e.replica == replica);
+    if (lost && e.actor) node_.kill(e.actor);
+    return lost;
+  });
+  return true;
 }
 
 void training_supervisor::on(address from, stage_report& r, const payload&) {
@@ -179,14 +221,36 @@ void training_supervisor::set_up(address trainer, stage_setup s) {
   const bool again = s.shares_with && s.view.value_or(0) > e.topology.view.value_or(0);
   if (!fresh && s.incarnation <= e.incarnation && !again) {
     if (!e.actor || s.incarnation < e.incarnation) return;
-    if (e.created && !*e.created) return report(trainer, s, {});
-    // The setup was repeated: have the stage repeat its report.
-    stage_run repeat{s.name, 0, 0, {}, {}, {}};
-    return pass_on(e.actor, trainer, repeat, {});
+    return repeat(e, trainer, s);
   }
   if (e.actor) node_.kill(e.actor);
+  begin_stage(*p, e, trainer, std::move(s));
+}
+
+/// The setup was repeated: has the stage repeat its report.
+void training_supervisor::repeat(const part::entry& e, address trainer, const stage_setup& s) {
+  if (e.created && !*e.created) return report(trainer, s, {});
+  stage_run again{s.name, 0, 0, {}, {}, {}};
+  pass_on(e.actor, trainer, again, {});
+}
+
+/// A device that was lost is free of what ran on it before it is made ready again.
+void training_supervisor::stand_by(address trainer, stage_setup s) {
+  auto* p = find_in(parts_, s.name.lease);
+  if (!p || p->released_s) return;
+  if (auto ok = check_setup(s, p->order); !ok) return report(trainer, s, ok.error());
+  if (const auto* own = find_in(p->stages, s.name); own && own->standby >= *s.standby) return;
+  auto& e = p->standing[s.name];
+  if (e.actor && e.standby >= *s.standby) return repeat(e, trainer, s);
+  if (e.actor) node_.kill(std::exchange(e.actor, {}));
+  if (end_lost(*p, s.name)) return report(trainer, s, {});
+  begin_stage(*p, e, trainer, std::move(s));
+}
+
+void training_supervisor::begin_stage(part& p, part::entry& e, address trainer, stage_setup s) {
   e = {};
   e.incarnation = s.incarnation;
+  e.standby = s.standby.value_or(0);
   e.devices = s.shares_with ? 0 : s.devices.size();
   e.topology = topology_of(s);
   if (s.view)
@@ -199,7 +263,7 @@ void training_supervisor::set_up(address trainer, stage_setup s) {
   o.messenger = node_.messenger();
   o.slowdown = node_.options.slowdown;
   o.on_weights = node_.options.on_weights;
-  o.start_s = p->order.start_s;
+  o.start_s = p.order.start_s;
   o.received_s = node_.host.clock->now_s();
   const auto gpus = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(s.devices.size()));
   o.same_node = link_cost_between(c, me, me, gpus);
@@ -215,7 +279,7 @@ void training_supervisor::set_up(address trainer, stage_setup s) {
   o.gateway = node_.gateway();
   if (computes) {
     o.create = [s, make_cuda = node_.options.make_cuda, executor = o.executor,
-                start = workers_of(s, p->order), replica = e.replica] {
+                start = workers_of(s, p.order), replica = e.replica] {
       return s.shares_with ? share_backend(s, replica->backend())
                            : make_backend(s, executor, make_cuda, start);
     };
@@ -250,6 +314,7 @@ void training_supervisor::report(address trainer, const stage_setup& s, const re
   r.incarnation = s.incarnation;
   r.why = why;
   r.starting = why.text.empty();
+  r.standby = s.standby;
   node_.messenger().send(trainer, r);
 }
 

@@ -49,6 +49,7 @@ class training_supervisor {
     struct entry {
       stage_actor actor;
       std::uint64_t incarnation = 0;
+      std::uint64_t standby = 0;                   // its number; 0: it has begun with the training
       std::size_t devices = 0;                     // of its tensor group
       std::shared_ptr<std::atomic<bool>> created;  // its device; null: it is simulated
       stage_setup topology;                        // its neighbors and peers
@@ -56,6 +57,7 @@ class training_supervisor {
       bool over = false;
     };
     std::map<stage_name, entry> stages;
+    std::map<stage_name, entry> standing;  // back after a loss, and in no view yet
     bool trainer_over = false;
     double peak_bytes = 0;             // of any stage, as its trainer says
     std::optional<double> released_s;  // when, on this host's clock
@@ -69,6 +71,12 @@ class training_supervisor {
   void on(address from, tensor_request& r, const payload& body);
   void on(address from, training_report_ack& a, const payload& body);
   void set_up(address trainer, stage_setup s);
+  void stand_by(address trainer, stage_setup s);
+  void repeat(const part::entry& e, address trainer, const stage_setup& s);
+  void begin_stage(part& p, part::entry& e, address trainer, stage_setup s);
+  bool end_lost(part& p, const stage_name& who);
+  void end_left(part& p, const part::entry& of, const std::vector<std::uint32_t>& pipelines);
+  void join(part& p, const stage_name& who);
   gpu::worker_starter workers_of(const stage_setup& s, const work_order& order) const;
   void report(address trainer, const stage_setup& s, const reason& why) const;
   part::entry* stage_of(const stage_name& who);

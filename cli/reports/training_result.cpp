@@ -170,7 +170,8 @@ json document_of(const training_result& t) {
     d["heals"] = {{"count", r.heals->count},
                   {"stages", r.heals->lost},
                   {"seconds", r.heals->seconds},
-                  {"repeated", r.heals->repeated}};
+                  {"repeated", r.heals->repeated},
+                  {"joined", r.heals->joined.value_or(0)}};
   if (r.program) add_program(d, t);
   if (t.prefills) d["prefill"] = document_of(*t.prefills, t.job, r);
   if (t.members.empty()) return d;
@@ -224,9 +225,10 @@ std::string text_of(const training_result& t) {
     text += fmt::format("loss {:.4f} at first, {:.4f} at the end\n", r.iterations.front().loss,
                         r.iterations.back().loss);
   if (r.heals)
-    text += fmt::format("healed {} in {:.3g} s: {} run elsewhere than planned\n",
+    text += fmt::format("healed {} in {:.3g} s: {} taken over, {} back\n",
                         counted(r.heals->count, "time"), r.heals->seconds,
-                        counted(r.heals->lost, "stage"));
+                        counted(r.heals->lost, "stage"),
+                        counted(r.heals->joined.value_or(0), "device"));
   if (r.program) text += program_text(t);
   for (const auto& sentence : r.events) text += printable(sentence) + "\n";
   if (t.prefills) text += text_of(*t.prefills, t.job, r);

@@ -187,7 +187,8 @@ stage_values device::values() {
 }
 
 device::result device::perform(const operations::save& o) {
-  if (auto ok = save_values(o.path, spec_, maths_.steps, values()); !ok) return refuse(ok.error());
+  if (auto ok = save_values(o.path, spec_, maths_.steps, values(), o.whole); !ok)
+    return refuse(ok.error());
   return {};
 }
 

@@ -104,6 +104,7 @@ struct sum {
 /// Writes the stage's file of the checkpoint into a directory.
 struct save {
   std::string path{};
+  bool whole = false;  // with all that the stage itself loads: a tied embedding that another has
   using result = no_result;
 };
 

@@ -23,6 +23,14 @@ simulated_values::simulated_values(const place& p)
     : place_{p},
       state_{hash_of({n(simulated_kind::initial), p.seed, p.stage, p.first_iteration})} {}
 
+void simulated_values::set_state(std::uint64_t state) {
+  state_ = state;
+  inputs_.clear();
+  gradients_.reset();
+  own_sums_.reset();
+  tied_sums_.reset();
+}
+
 void simulated_values::add_data(operations::forward& o, const place& p, std::uint64_t iteration) {
   const auto number = p.first_microbatch + o.microbatch;
   if (p.stage == 0 && !digest_in(o.input))

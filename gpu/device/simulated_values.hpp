@@ -43,6 +43,8 @@ class simulated_values {
 
   /// The weights' digest.
   std::uint64_t state() const { return state_; }
+  /// They are those of a peer from now on, and nothing is under way.
+  void set_state(std::uint64_t state);
 
   // The result of an operation; `iteration`: completed before.
   operations::forward::result after(const operations::forward& o, std::uint64_t iteration);

@@ -273,10 +273,10 @@ expected<void> checkpoint::read(const parameter& p, std::span<float> weights,
 
 // The tied matrix is stored once, by the stage with the embedding.
 expected<void> save_values(const fs::path& directory, const stage_spec& s, std::uint64_t iteration,
-                           const stage_values& values) {
+                           const stage_values& values, bool whole) {
   std::vector<saved_values> all;
   for (const auto& p : values.parameters) {
-    if (p.tied && !s.has_embedding) continue;
+    if (p.tied && !s.has_embedding && !whole) continue;
     const auto at = values.position(p), n = p.values();
     all.push_back({&p, values.weights.subspan(at, n), values.first_moments.subspan(at, n),
                    values.second_moments.subspan(at, n)});

@@ -86,9 +86,10 @@ struct stage_values {
 
   std::uint64_t position(const parameter& p) const { return p.tied ? own : p.offset; }
 };
-/// save_stage for these values; the first stage saves a tied embedding.
+/// save_stage for these values; the first stage saves a tied embedding, and if `whole` the last one
+/// as well.
 expected<void> save_values(const std::filesystem::path& directory, const stage_spec& s,
-                           std::uint64_t iteration, const stage_values& values);
+                           std::uint64_t iteration, const stage_values& values, bool whole = false);
 /// Reads all values, of a shared stage this device's slice; returns the number of updates.
 expected<std::uint64_t> load_values(const std::filesystem::path& path, const stage_spec& s,
                                     const stage_values& values);

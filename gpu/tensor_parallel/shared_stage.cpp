@@ -137,8 +137,8 @@ expected<outcome> shared_stage::run(const operations::save& what, const operatio
   auto weights = all(&values::weights), first = all(&values::first_moments),
        second = all(&values::second_moments);
   const auto steps = parts->front().of<operations::values>().steps;
-  const auto ok =
-      save_values(what.path, whole_, steps, {parameters_, own_, weights, first, second});
+  const auto ok = save_values(what.path, whole_, steps, {parameters_, own_, weights, first, second},
+                              what.whole);
   if (!ok) return refuse(ok.error());
   return outcome{};
 }

@@ -45,6 +45,14 @@ struct pipeline_record {
   TROUPE_FIELDS(pipeline_record, pipeline, loss, values);
 };
 
+/// An update that all stages agreed on.
+struct agreed_update {
+  double squared_norm = 0;               // of all layers, if the program needs it
+  std::vector<pipeline_record> records;  // of all pipelines, in their order
+
+  TROUPE_FIELDS(agreed_update, squared_norm, records);
+};
+
 /// Stage to stage, directly inside a datacenter, else through the gateways of their nodes. The
 /// frame's body is the data; in a simulation it is empty, and the transfer takes as long as `bytes`
 /// would.
@@ -65,15 +73,17 @@ struct tensor {
               // norm of all layers
     running,  // data parallel, over datacenters: a chunk of the gradients, summed over all
               // pipelines up to the sender's datacenter, to the next one
-    running_sum  // the same on its way back, summed over all pipelines: to the one
-                 // before, and so on to the first
+    running_sum,  // the same on its way back, summed over all pipelines: to the one
+                  // before, and so on to the first
+    state  // a part of the sender's parameters, moments and counts after this many iterations, to a
+           // peer that joins a view and has asked for it; none: the sender cannot give it
   };
-  static constexpr std::size_t kinds = 10;
+  static constexpr std::size_t kinds = 11;
   kind what = kind::activation;
   stage_name from;
   std::uint32_t to_pipeline = 0, to_stage = 0;
   std::uint64_t iteration = 0;
-  std::uint32_t microbatch = 0;  // of `running` and `running_sum`: the chunk
+  std::uint32_t microbatch = 0;  // of `running` and `running_sum`: the chunk; of `state`: the part
   std::uint64_t bytes = 0;
   double sent_s = 0;  // on the trainer's clock
   wan_path path;
@@ -84,15 +94,17 @@ struct tensor {
   std::optional<std::uint32_t> flows{};
   /// Its stage has sent it before; none: no, or traffic has no price.
   std::optional<bool> resent{};
-  /// The view in which `ready` or `commit` was said. None: the first.
+  /// The view in which `ready` or `commit` was said, or a state asked for. None: the first.
   std::optional<std::uint64_t> view{};
   /// With `ready` those of the pipelines that are known so far; with `commit` of all. None: the
   /// training does not heal.
   std::optional<std::vector<pipeline_record>> records{};
+  /// Of `state`: into how many parts it was cut.
+  std::optional<std::uint32_t> parts{};
   static constexpr std::size_t required = 10;
 
   TROUPE_FIELDS(tensor, what, from, to_pipeline, to_stage, iteration, microbatch, bytes, sent_s,
-                path, term, flows, resent, view, records);
+                path, term, flows, resent, view, records, parts);
 };
 
 /// Sums of a chunk of gradients on their way between datacenters.
@@ -103,13 +115,15 @@ inline bool is_chunk(tensor::kind k) {
 /// Stage to stage: tensors of an iteration that have not arrived. The receiver sends those again,
 /// as `tensor`, that it sent at least `older_than_s` ago, and half a second at the least; that time
 /// doubles with each repetition, up to four times. A tensor that it has not sent yet follows when
-/// it is computed, and has no other answer. A tensor that arrives twice is taken once.
+/// it is computed, and has no other answer. A tensor that arrives twice is taken once. A `state` is
+/// sent only on request, and at once.
 struct tensor_request {
   tensor::kind what = tensor::kind::activation;
   stage_name from;                              // the stage that waits
   std::uint32_t to_pipeline = 0, to_stage = 0;  // of the stage that sends such tensors to it
   std::uint64_t iteration = 0;
-  /// Those that are missing, of activations and gradients, and of chunks; of others none.
+  /// Those that are missing, of activations and gradients, and of chunks; of a state the part; of
+  /// others none.
   std::vector<std::uint32_t> microbatches;
   double older_than_s = 0;  // minimum time since it was sent; at least half a second
 
@@ -205,12 +219,15 @@ struct stage_setup {
   std::optional<std::uint64_t> view{};
   /// It shares the weights and the devices of its peer of this pipeline, which is on its node.
   std::optional<std::uint32_t> shares_with{};
+  /// The stage was lost. Its device makes itself ready and then waits for a view to join, whose
+  /// beginning says from where; a larger number than the last one's begins anew. Else none.
+  std::optional<std::uint64_t> standby{};
   static constexpr std::size_t required = 24;
 
   TROUPE_FIELDS(stage_setup, name, incarnation, devices, backend, model, how, first_sublayer,
                 sublayers, stages, pipelines, microbatches, rows, order, neighbours, peers, forward,
                 backward, tied, first_iteration, iterations, costs, trace, sent_s, emulate_speed,
-                guest, recompute_layers, share, sites, view, shares_with);
+                guest, recompute_layers, share, sites, view, shares_with, standby);
 
   /// The first of this pipeline's micro-batches, and their number, among all pipelines'.
   std::uint64_t first_microbatch() const {
@@ -230,8 +247,15 @@ struct view_begin {
   std::vector<address> peers;
   /// Pipelines whose stages share its weights, itself included: they run in this order.
   std::vector<std::uint32_t> pipelines;
+  /// The pipelines whose stages get its state of `from`, before its next step. None: nobody does.
+  std::optional<std::vector<std::uint32_t>> gives{};
+  /// It stands by, and takes the state of `from` of its peer of this pipeline.
+  std::optional<std::uint32_t> takes{};
+  /// The update before `from`, which stages that are ready for it have yet to do.
+  std::optional<agreed_update> update{};
+  static constexpr std::size_t required = 5;
 
-  TROUPE_FIELDS(view_begin, view, from, neighbours, peers, pipelines);
+  TROUPE_FIELDS(view_begin, view, from, neighbours, peers, pipelines, gives, takes, update);
 };
 
 /// Trainer to stage: continue until `until` iterations are done, and write the checkpoints that the
@@ -316,10 +340,11 @@ struct view_place {
   bool begun = false;          // it goes on in that view; otherwise it waits for its beginning
   std::uint64_t boundary = 0;  // updates done
   bool ready = false;          // it holds all sums of the next update
-  /// The records of the iteration before the boundary, if the stage knows them.
-  std::vector<pipeline_record> records;
+  /// The update before the boundary, if the stage knows it.
+  std::optional<agreed_update> update{};
+  static constexpr std::size_t required = 4;
 
-  TROUPE_FIELDS(view_place, view, begun, boundary, ready, records);
+  TROUPE_FIELDS(view_place, view, begun, boundary, ready, update);
 };
 
 /// Stage to trainer: it is ready (iteration is that of the setup), or has completed another
@@ -353,12 +378,14 @@ struct stage_report {
   std::optional<bool> joined{};
   std::optional<worker_report> worker{};  // of a program
   std::optional<view_place> place{};
+  /// Its device is ready to join, or failed to be: the setup's `standby`.
+  std::optional<std::uint64_t> standby{};
   static constexpr std::size_t required = 21;
 
   TROUPE_FIELDS(stage_report, name, incarnation, iteration, loss, squared_norm, begin_s, end_s,
                 busy_s, measured, max_in_flight, sent_bytes, saved, why, tasks, communicator_id,
                 fallback_reason, starting, request_sent_s, received_s, replied_s, halts_at, bubbles,
-                joined, worker, place);
+                joined, worker, place, standby);
 };
 
 /// A program's iteration, if it has values or has changed nothing.
@@ -418,12 +445,15 @@ struct program_training {
 
 /// How a training has gone on without stages that were lost.
 struct training_heals {
-  std::uint64_t count = 0;     // changes of its view
-  std::uint64_t lost = 0;      // stages that run elsewhere than planned
+  std::uint64_t count = 0;     // changes of its view after losses
+  std::uint64_t lost = 0;      // stages that were taken over
   double seconds = 0;          // from each loss's notice until all stages went on
   std::uint64_t repeated = 0;  // iterations that were under way and began again
+  /// Devices that came back, and have their stages again. None: none did.
+  std::optional<std::uint64_t> joined{};
+  static constexpr std::size_t required = 4;
 
-  TROUPE_FIELDS(training_heals, count, lost, seconds, repeated);
+  TROUPE_FIELDS(training_heals, count, lost, seconds, repeated, joined);
 };
 
 /// Trainer to controller, periodically and at the end. The controller keeps a lease's newest report

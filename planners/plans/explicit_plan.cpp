@@ -164,8 +164,8 @@ expected<placed_plan> plan_of_stages(const cluster& c, const idle_index& idle, c
 // As above, by group. GPUs are taken in the order of the pipelines, in which the layout gives them
 // out again.
 expected<placed_plan> plan_of_groups(const cluster& c, const idle_index& idle, const job_spec& job,
-                                     const std::vector<pipeline_group>& groups,
-                                     std::uint32_t rows) {
+                                     const std::vector<pipeline_group>& groups, std::uint32_t rows,
+                                     const allocation* where) {
   placed_plan out;
   auto& how = out.how;
   if (groups.empty()) return refuse(reason::kind::invalid, "the plan has no groups");
@@ -200,10 +200,12 @@ expected<placed_plan> plan_of_groups(const cluster& c, const idle_index& idle, c
     before = &g;
     for (const auto& stage : g.stages) {
       how.bytes_per_gpu = std::max(how.bytes_per_gpu, stage.bytes_per_gpu);
+      if (where) continue;
       if (auto ok = take_gpus(c, stage, g.pipelines, left, out.where); !ok)
         return refuse(ok.error());
     }
   }
+  if (where) out.where = *where;
   how.stages = how.groups->front().stages;
   const auto e = evaluate(c, job, how, out.where, fidelity::closed);
   if (!e) return refuse(e.error());

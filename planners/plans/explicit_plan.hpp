@@ -39,9 +39,11 @@ std::optional<std::vector<chosen_group>> chosen_as(const cluster& c,
 
 /// A plan of exactly these groups of pipelines, of which a stage names its GPU type and pieces, and
 /// perhaps its datacenter, on the first idle GPUs there; the rest as plan_of_stages. `rows`:
-/// samples of a micro-batch. Fails, too, if the groups' micro-batches are not the job's global
-/// batch.
+/// samples of a micro-batch. `where`: the GPUs, in the order in which the layout gives them to
+/// stages; null: the first idle ones. Fails, too, if the groups' micro-batches are not the job's
+/// global batch.
 expected<placed_plan> plan_of_groups(const cluster& c, const idle_index& idle, const job_spec& job,
-                                     const std::vector<pipeline_group>& groups, std::uint32_t rows);
+                                     const std::vector<pipeline_group>& groups, std::uint32_t rows,
+                                     const allocation* where = nullptr);
 
 }  // namespace troupe::planners

@@ -23,6 +23,7 @@
 #include "planners/plans/places.hpp"
 #include "planners/search/datacenter_selection.hpp"
 #include "planners/search/job_space/find_pipelines.hpp"
+#include "planners/search/job_space/searched_placement.hpp"
 #include "planners/search/selection_table.hpp"
 
 namespace troupe::planners {
@@ -117,7 +118,7 @@ tl::unexpected<reason> too_dear(const job_spec& job, const plan& how) {
 /// On a cluster that is too small for the wished shape, fewer pipelines or stages will do.
 /// `lacks`: gets the GPUs that it waits for, if it is for their number.
 expected<placed_plan> place(const snapshot& s, const idle_index& all, const job_view& j,
-                            const job_spec& spec, planning_budget& budget,
+                            const job_spec& spec, const plan_space* space, planning_budget& budget,
                             std::optional<shortfall>& lacks) {
   // A job without a fixed number of GPUs starts at this fraction of its best speed, rather than on
   // the one GPU that another job has just released.
@@ -144,14 +145,14 @@ expected<placed_plan> place(const snapshot& s, const idle_index& all, const job_
   if (idle.total_idle() == 0) return wait(wanted);
   if (fits_cluster && in_full && (!settled || present >= wanted)) {
     if (idle.total_idle() < wanted) return wait(wanted);
-    return place_pipelines(s.cluster, idle, spec, true, budget);
+    return place_training(s.cluster, idle, spec, true, space, budget);
   }
   // Too few idle GPUs are not worth a full search.
   const bool enough = 2 * std::uint64_t{idle.total_idle()} >= best.gpus();
   if (!settled && !enough) return wait(best.gpus());
-  auto placed = place_pipelines(s.cluster, idle, spec, true, budget);
+  auto placed = place_training(s.cluster, idle, spec, true, space, budget);
   if (!placed && (settled || !fits_cluster))
-    placed = place_pipelines(s.cluster, idle, spec, false, budget);
+    placed = place_training(s.cluster, idle, spec, false, space, budget);
   if (!placed) return placed;
   const bool alone = present == idle.total_idle() && settled;
   if (!alone && placed->how.samples_per_s < min_share * best.samples_per_s)
@@ -223,26 +224,29 @@ bool has_same_shares(const job_view& j, const plan& how) {
 /// others are 1.25 times as fast.
 /// A job that ran out of memory is planned as if all jobs took more (with_more_headroom).
 expected<placed_plan> place(const snapshot& s, const idle_index& all, const job_view& j,
-                            planning_budget& budget, std::optional<shortfall>& lacks) {
+                            const plan_space* space, planning_budget& budget,
+                            std::optional<shortfall>& lacks) {
   if (!j.facts().pipelines) return place_searched(s, all, j, budget, lacks);
   if (j.history.factor != 1) {
     const auto c = with_more_headroom(s.cluster, j.history.factor);
     auto usual = j;
     usual.history.factor = 1;
-    return place({s.now_s, c, s.idle, s.waiting, s.running, s.moving}, all, usual, budget, lacks);
+    return place({s.now_s, c, s.idle, s.waiting, s.running, s.moving}, all, usual, space, budget,
+                 lacks);
   }
   // Another micro-batch size would change the training's results.
   const auto same_rows = with_rows(*j.spec, j.rows);
-  auto placed = place(s, all, j, same_rows, budget, lacks);
+  auto placed = place(s, all, j, same_rows, space, budget, lacks);
   if (!placed && j.rows > 0 && placed.error().code != reason::kind::insufficient)
-    return place(s, all, j, *j.spec, budget, lacks);
+    return place(s, all, j, *j.spec, space, budget, lacks);
   // And other shares its last digits: to be worth that, a plan must be much faster.
   constexpr double min_gain = 1.25;
   if (!placed || j.data_parallel == 0 || has_same_shares(j, placed->how)) return placed;
   auto same_sums = same_rows;
   same_sums.pipeline.data_parallel = j.data_parallel;
   if (!j.groups.empty()) same_sums.pipeline.groups = chosen_as(s.cluster, j.groups);
-  auto same = place(s, all, j, same_sums, budget, lacks);
+  const auto alike = space_named("alike");
+  auto same = place(s, all, j, same_sums, space ? &*alike : nullptr, budget, lacks);
   return same && placed->how.samples_per_s < min_gain * same->how.samples_per_s ? same : placed;
 }
 
@@ -359,11 +363,22 @@ expected<placed_plan> place_pipelines(const cluster& c, const idle_index& all, c
   return refuse(std::move(*why));
 }
 
+expected<placed_plan> place_training(const cluster& c, const idle_index& idle, const job_spec& job,
+                                     bool as_wished, const plan_space* space,
+                                     planning_budget& budget) {
+  auto placed = place_pipelines(c, idle, job, as_wished, budget);
+  if (!space || !as_wished || !is_searched(job)) return placed;
+  auto found = job.pipeline.groups ? place_by_load(c, idle, job)
+                                   : place_by_search(c, idle, job, *space, budget);
+  if (!found) return placed;
+  return !placed || is_faster(c, job, *found, *placed) ? std::move(*found) : std::move(placed);
+}
+
 // MARP first for everything that is not a pipeline: its plans name no GPU and stay valid while the
 // cluster's occupancy changes. A pipeline's stages depend on the GPUs they are cut for, so that one
 // plan on the empty cluster stands for all: start_trainings makes the real one at the time.
 expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
-                                      planning_budget& budget) {
+                                      planning_budget& budget, const plan_space* space) {
   const auto work = facts_of(job);
   if (work.exact_gpus) return exact_plans(c, job);
   if (!work.pipelines) {
@@ -380,7 +395,7 @@ expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
     return all;
   }
   const idle_index whole{c};
-  auto placed = place_pipelines(c, whole, job, true, budget);
+  auto placed = place_training(c, whole, job, true, space, budget);
   if (!placed) {
     auto fewer = place_pipelines(c, whole, job, false, budget);
     if (!fewer) return refuse(placed.error());
@@ -395,7 +410,8 @@ expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
 }
 
 snapshot start_trainings(const snapshot& s, std::vector<decision>& out,
-                         std::optional<idle_index>& room, planning_budget& budget) {
+                         std::optional<idle_index>& room, planning_budget& budget,
+                         const plan_space* space) {
   const auto jobs = in_order(s.waiting, true);
   if (jobs.empty()) return s;
   auto& rest = room.emplace(s.idle);
@@ -405,7 +421,7 @@ snapshot start_trainings(const snapshot& s, std::vector<decision>& out,
     // others; a decision as a whole stays within its budget.
     auto own = budget.part(budget.left() / 2);
     std::optional<shortfall> lacks;
-    auto placed = place(s, rest, *j, own, lacks);
+    auto placed = place(s, rest, *j, space, own, lacks);
     budget.charge(own);
     if (placed && !within_budget(*j->spec, placed->how)) placed = too_dear(*j->spec, placed->how);
     if (!placed) {

@@ -13,6 +13,7 @@
 #include "planners/cluster/planning_budget.hpp"
 #include "planners/plans/fits.hpp"
 #include "planners/plans/user_request.hpp"
+#include "planners/search/space/plan_space.hpp"
 
 // Jobs that are trained as pipelines, under every policy (docs/planners/datacenter_selection.md):
 // Algorithm 1 places them; MARP makes the plans of all others.
@@ -53,12 +54,18 @@ inline expected<placed_plan> place_pipelines(const cluster& c, const idle_index&
   return place_pipelines(c, idle, job, as_wished, budget);
 }
 
+/// The same, or the pipelines that a search of `space` finds if these are faster, where the search
+/// can place the training and its objective is `fastest`. Null: no search.
+expected<placed_plan> place_training(const cluster& c, const idle_index& idle, const job_spec& job,
+                                     bool as_wished, const plan_space* space,
+                                     planning_budget& budget);
+
 /// The plans of any job on the whole cluster, best first: MARP's; of a program with exact_gpus
 /// exact_plans' (plans/exact_gpus.hpp); of a pipeline job the requested one, or the best with fewer
 /// GPUs if the cluster is too small. Fails if no GPUs of this cluster can run it within the job's
-/// limits (bounds.hpp).
+/// limits (bounds.hpp). `space`: as for place_training.
 expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
-                                      planning_budget& budget);
+                                      planning_budget& budget, const plan_space* space = nullptr);
 inline expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job) {
   planning_budget budget;
   return plans_for(c, job, budget);
@@ -69,9 +76,10 @@ inline expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& j
 /// them, and takes fewer only if the present GPUs could never suffice; one that does not waits for
 /// GPUs that give half of the speed that it would have on all. A job's first attempt gives nodes
 /// `lease_s` to appear. Appends to `out`; returns the snapshot without the GPUs that they take,
-/// stored in `room`.
+/// stored in `room`. `space`: as for place_training.
 snapshot start_trainings(const snapshot& s, std::vector<decision>& out,
-                         std::optional<idle_index>& room, planning_budget& budget);
+                         std::optional<idle_index>& room, planning_budget& budget,
+                         const plan_space* space = nullptr);
 inline snapshot start_trainings(const snapshot& s, std::vector<decision>& out,
                                 std::optional<idle_index>& room) {
   planning_budget budget{planning_budget::units_a_decision};

@@ -71,8 +71,9 @@ range_costs stage_table::ask(const cluster& c, const job_spec& job, const gpus_o
   std::vector<stage_part> parts(alone ? 1 : 2);
   const auto at = static_cast<std::uint32_t>(last && !alone ? 1 : 0);
   parts[at] = part;
-  const auto x =
+  auto x =
       costs_of_stage(job, device_of(job, c.gpus[t.gpu]), parts, at, rows_, t.inside, pipelines_);
+  slow_down(x, t.speed);
   const auto bytes = [&](std::uint32_t held) {
     return stage_bytes_on(c.gpus[t.gpu], job, part,
                           {rows_, held, never, job.pipeline.recompute, pipelines_},

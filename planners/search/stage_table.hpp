@@ -42,6 +42,7 @@ class stage_table {
   struct gpus_of_stage {
     gpu_index gpu = 0;
     link inside;
+    double speed = 1;  // of their nodes, where that is emulated
   };
   stage_table(const cluster& c, const job_spec& job, std::uint32_t tensor, std::uint32_t rows,
               const std::vector<gpus_of_stage>& types, std::uint32_t pipelines = 1);

@@ -63,7 +63,7 @@ void start_fixed_trainings(const snapshot& s, const job_views& trainings,
     std::optional<idle_index> room;
     snapshot alone{s.now_s, s.cluster, idle, one, running, s.moving};
     alone.notes = s.notes;
-    start_trainings(alone, out, room, budget);
+    start_trainings(alone, out, room, budget, &widest_space());
     for (auto i = before; i < out.size(); ++i) free.take(out[i].where);
   }
 }

@@ -92,14 +92,14 @@ std::vector<plan> configured_plans(const cluster& c, const job_spec& job, planni
   return plans;
 }
 
-/// Is Algorithm 1's pipeline, which may use every pool, fast enough to give up elasticity for it?
-/// The training would hold these GPUs to its end; 1.25 times the fastest pool's speed must make up
-/// for that.
+/// Is Algorithm 1's pipeline, or the search's, which may use every pool, fast enough to give up
+/// elasticity for it? The training would hold these GPUs to its end; 1.25 times the fastest pool's
+/// speed must make up for that.
 bool is_faster_across_pools(const cluster& c, const job_spec& job, const plan& elastic,
                             planning_budget& budget) {
   constexpr double min_speedup = 1.25;
-  const auto across = place_pipelines(c, idle_index{c}, job, true, budget);
-  if (!across) return false;
+  const auto across = place_training(c, idle_index{c}, job, true, &widest_space(), budget);
+  if (!across || !spans_pools(pools_of(c, idle_index{c}), across->how)) return false;
   const auto e = evaluate(c, job, across->how, across->where, fidelity::closed);
   return e && e->samples_per_s > min_speedup * elastic.samples_per_s;
 }
@@ -168,13 +168,17 @@ class troupe_policy : public queue_policy {
   /// Its configurations, best by its objective first, or fastest first if it can be stopped; then
   /// those of MARP's plans that none of them has. With `objective: fastest` before these what the
   /// search over all pools finds that is faster. Of a training that is not elastic, or much faster
-  /// across pools, Algorithm 1's plan.
+  /// across pools, Algorithm 1's plan, or the search's.
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {
     if (facts_of(job).pipelines) {
       auto plans = is_elastic(job) ? configured_plans(c, job, budget) : std::vector<plan>{};
       if (!plans.empty() && !is_faster_across_pools(c, job, plans.front(), budget)) return plans;
-      return policy::plans_of(c, job, budget);
+      auto fixed = plans_for(c, job, budget, &widest_space());
+      // With what is left of the budget the search may have found another plan than before.
+      const bool spans = fixed && spans_pools(pools_of(c, idle_index{c}), fixed->front());
+      if (!plans.empty() && !spans) return plans;
+      return fixed;
     }
     if (facts_of(job).exact_gpus) return policy::plans_of(c, job, budget);
     auto others = policy::plans_of(c, job, budget);

@@ -356,6 +356,14 @@ datacenters:
       "--space: found 'wide', expected one of full, alike"));
 }
 
+TEST_CASE("plan --space plans trainings, but none whose file names the cut") {
+  const auto r =
+      troupe::test::troupe({"plan", shipped("jobs/train-uneven.yaml"), "--cluster",
+                            shipped("clusters/uneven.yaml"), "--space", "full", "--json"});
+  CHECK(r.status == 1);
+  CHECK(r.document()["reason"].get<std::string>().find("names cut, groups") != std::string::npos);
+}
+
 TEST_CASE("a plan of groups over datacenters has the same seconds when estimate reads it") {
   const scratch dir;
   const auto cluster = dir.write("three.yaml", R"(

@@ -76,9 +76,10 @@ struct lossy_run {
   std::vector<std::uint32_t> updates;  // by iteration: of all stages
 };
 
-/// Two stages in two pipelines, without a spare. `crashes`: of its nodes, for good.
+/// Two stages in two pipelines, without a spare. `crashes`: of its nodes, for good; `cuts`: of
+/// nodes that come back.
 lossy_run run_with(std::vector<timed_crash> crashes, std::uint64_t iterations,
-                   const char* on_loss = "heal") {
+                   const char* on_loss = "heal", std::vector<timed_partition> cuts = {}) {
   auto job = harness::small_job("job", iterations, 8);
   job.train.emplace();
   job.train->on_loss = on_loss;
@@ -89,6 +90,7 @@ lossy_run run_with(std::vector<timed_crash> crashes, std::uint64_t iterations,
   o.cluster = four_nodes();
   o.policy = planners::make_policy("fcfs");
   o.faults.crashes = std::move(crashes);
+  o.faults.partitions = std::move(cuts);
   lossy_run run;
   weights_oracle weights;
   run.updates.resize(iterations + 1);
@@ -146,6 +148,36 @@ TEST_CASE("a training that loses a node goes on with what is left, and has the s
       REQUIRE(run.report.heals);
       CHECK(run.report.heals->count == 1);
       CHECK(run.report.heals->lost == 1);
+    }
+}
+
+TEST_CASE("a node that is cut off for a while has its stages again, and the same weights") {
+  constexpr std::uint64_t iterations = 150;
+  const auto undisturbed = run_with({}, iterations);
+  REQUIRE(undisturbed.report.iterations.size() == iterations);
+  const auto& first = undisturbed.report.iterations.front();
+  const double begin_s = first.begin_s,
+               each_s = (undisturbed.report.iterations.back().end_s - begin_s) / iterations;
+  for (const char* node : {"n-1", "n-2", "n-3"})
+    for (int k = 0; k < 50; ++k) {
+      // Also while a sum of a tied embedding is on its way, whose update others have done.
+      const double at_s = begin_s + (10 + k / 50.0) * each_s;
+      CAPTURE(node, k, at_s, each_s);
+      const auto run = run_with({}, iterations, "heal", {{{node}, {}, at_s, at_s + 3.5}});
+      INFO(run.job.detail);
+      for (const auto& e : run.report.events) UNSCOPED_INFO(e);
+      CHECK(run.wrong.empty());
+      CHECK(run.job.state == job_state::finished);
+      CHECK(run.job.progress.attempts == 1);
+      REQUIRE(run.report.iterations.size() == iterations);
+      for (std::uint64_t i = 1; i <= iterations; ++i) {
+        CHECK(run.report.iterations[i - 1].iteration == i);
+        CHECK(run.updates[i] <= 4);
+      }
+      CHECK(run.updates[iterations] == 4);  // the device that is back updates like the others
+      REQUIRE(run.report.heals);
+      CHECK(run.report.heals->count == 1);
+      CHECK(run.report.heals->joined == 1u);
     }
 }
 

@@ -192,7 +192,8 @@ std::string training(const training_reply& r) {
   const auto heals = t.heals ? json{{"count", t.heals->count},
                                     {"stages", t.heals->lost},
                                     {"seconds", t.heals->seconds},
-                                    {"repeated", t.heals->repeated}}
+                                    {"repeated", t.heals->repeated},
+                                    {"joined", t.heals->joined.value_or(0)}}
                              : json();
   return text_of({{"job", t.job},
                   {"reason", r.why.text.empty() ? json() : json(r.why.text)},

@@ -235,6 +235,9 @@ void add_heals(document& d, const std::vector<training>& all) {
            "Time from the notice of losses until it went on");
   for (const auto& t : all)
     if (t.report.heals) d.value(t.of, t.report.heals->seconds);
+  d.family("training_joined_total", counter, "Devices that came back and have their stages again");
+  for (const auto& t : all)
+    if (t.report.heals) d.value(t.of, static_cast<double>(t.report.heals->joined.value_or(0)));
 }
 
 }  // namespace

@@ -63,6 +63,9 @@ std::vector<gradient_all_reduce::missing_tensor> gradient_all_reduce::missing() 
   if (adds_tied_ && !received_tied_)
     result.push_back({tensor::kind::tied_partial, pipeline_, stages_ - 1});
   if (sends_tied_ && !received_tied_) result.push_back({tensor::kind::tied_sum, pipeline_, 0});
+  if (asks_peers_ && !received_tied_)
+    for (std::uint32_t p = 0; p < pipelines_; ++p)
+      if (p != pipeline_) result.push_back({tensor::kind::tied_sum, p, stage_});
   return result;
 }
 

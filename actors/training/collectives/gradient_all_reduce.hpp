@@ -64,6 +64,10 @@ class gradient_all_reduce {
 
   /// Complete, or but for the last stage's sum of a tied embedding's gradients.
   bool summed() const { return summed_; }
+  /// That one, for peers that have lost theirs.
+  const std::optional<payload>& tied_sum() const { return received_tied_; }
+  /// The first stage that had it may be lost: it is asked of the peers too.
+  void ask_peers() { asks_peers_ = sends_tied_; }
   /// The sums without that one, which result() has once they are complete; own ones are gone then.
   std::pair<payload, payload> result_but_late() {
     return {std::exchange(own_, {}), sends_tied_ ? payload{} : std::exchange(tied_, {})};
@@ -79,6 +83,7 @@ class gradient_all_reduce {
   void add_tied(outgoing_tensors& out, tensor::kind what, std::uint32_t to_stage) const;
 
   std::uint32_t pipelines_ = 1, pipeline_ = 0, stages_ = 1, stage_ = 0;
+  bool asks_peers_ = false;
   bool sends_tied_ = false, adds_tied_ = false;  // the last stage, the first one
   host_all_reduce peers_sum_;
   payload own_, tied_;

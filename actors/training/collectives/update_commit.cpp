@@ -47,6 +47,13 @@ update_commit::outgoing update_commit::receive(const tensor& t, const payload& b
   return advance();
 }
 
+void update_commit::agree(const agreed_update& u) {
+  TROUPE_INVARIANT(norms_, "a stage that is ready to update agrees");
+  said_ = true;
+  total_ = u.squared_norm;
+  for (const auto& r : u.records) add(r);
+}
+
 void update_commit::add(const pipeline_record& r) {
   const auto at = std::ranges::lower_bound(records_, r.pipeline, {}, &pipeline_record::pipeline);
   if (at == records_.end() || at->pipeline != r.pipeline) records_.insert(at, r);

@@ -41,12 +41,21 @@ class update_commit {
   /// From a lead or a peer; it may arrive before begin(). Returns what to send.
   outgoing receive(const tensor& t, const payload& body);
 
+  /// A view begins with the update, whose word may have been lost. REQUIRES: begin().
+  void agree(const agreed_update& u);
+
   /// All stages have begun: this one may update.
   bool complete() const { return total_.has_value(); }
   /// The squared norm of all layers. REQUIRES: complete().
-  double squared_norm() const { return *total_; }
-  /// The records of pipelines that are known, in their order.
-  const std::vector<pipeline_record>& records() const { return records_; }
+  double squared_norm() const {
+    TROUPE_INVARIANT(total_, "a norm is that of an update that was agreed on");
+    return *total_;
+  }
+  /// With the records of pipelines that are known. None: it was not agreed on.
+  std::optional<agreed_update> agreed() const {
+    if (!total_) return {};
+    return agreed_update{*total_, records_};
+  }
   /// The tensors that this stage waits for, once it has begun.
   std::vector<gradient_all_reduce::missing_tensor> missing() const;
   /// A received tensor has the wrong size, or is a commit before this stage is ready; empty: none.

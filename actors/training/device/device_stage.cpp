@@ -29,6 +29,37 @@ void device_stage::submit_norms(gpu::operations::norms n) {
   if (backend_.norms) backend_.norms->submit_norms(std::move(n), post());
 }
 
+// The device writes what a checkpoint would have, so that the state is read back as that is. A
+// folder that cannot be made is that of the whole node's: the device says so, as of a checkpoint.
+void device_stage::submit_state(const state_name& which) {
+  state_ = which;
+  state_folder_.reset();
+  if (auto made = socket_folder::make()) state_folder_.emplace(std::move(*made));
+  submit({gpu::operations::save{.path = state_path(), .whole = true},
+          false,
+          {.iteration = which.iteration}});
+}
+
+std::string device_stage::state_path() const {
+  return state_folder_ ? state_folder_->path() + "/state" : "/dev/null/state";
+}
+
+expected<payload> device_stage::take_state() {
+  auto all = read_state(state_path(), state_);
+  state_folder_.reset();
+  return all;
+}
+
+// The folder remains until the device has read it, and the stage has its next one.
+expected<void> device_stage::submit_new_state(const payload& state, const state_name& which) {
+  auto made = socket_folder::make();
+  if (!made) return refuse(made.error());
+  state_folder_.emplace(std::move(*made));
+  if (auto ok = write_state(state_path(), state, which); !ok) return ok;
+  submit({gpu::operations::load{state_path()}});
+  return {};
+}
+
 expected<void> device_stage::add_inputs(gpu::operations::forward& step, std::uint64_t iteration,
                                         payload activation) {
   const bool first = setup_.name.stage == 0, last = setup_.name.stage + 1 == setup_.stages;

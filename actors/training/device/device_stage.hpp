@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "actors/training/device/interfaces.hpp"
+#include "actors/training/device/socket_folder.hpp"
 #include "actors/training/device/stage_executor.hpp"
 #include "actors/training/device/stage_options.hpp"
 
@@ -33,6 +34,12 @@ class device_stage final : public stage_executor {
   bool has_gradients() const override { return true; }
   stage_gradients take_gradients(gpu::own_and_tied gradients) const override;
 
+  void submit_state(const state_name& which) override;
+  expected<payload> take_state() override;
+  expected<void> submit_new_state(const payload& state, const state_name& which) override;
+  void forget_state() override { state_folder_.reset(); }
+  std::uint64_t state_bytes(const payload& part) const override { return part.bytes().size(); }
+
   bool needs_norm() const override { return backend_.norms != nullptr; }
   std::optional<worker_report> worker() const override { return backend_.worker; }
 
@@ -48,10 +55,13 @@ class device_stage final : public stage_executor {
 
  private:
   gpu::stage_device::done post() const;
+  std::string state_path() const;
 
   stage_actor::pointer self_;
   const stage_setup& setup_;
   stage_backend backend_;
+  std::optional<socket_folder> state_folder_;  // of a state on its way from or to the device
+  state_name state_;
 };
 
 }  // namespace troupe::actors

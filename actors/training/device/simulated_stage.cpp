@@ -7,6 +7,8 @@
 
 #include "actors/protocol/actor_state.hpp"
 #include "actors/training/collectives/gradient_all_reduce.hpp"
+#include "gpu/device/simulated_tensor.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::actors {
 
@@ -32,7 +34,8 @@ simulated_stage::simulated_stage(stage_actor::pointer self, const stage_options&
     : self_{self},
       o_{o},
       done_{std::move(done)},
-      device_{o.setup.costs, values_of(o), o.slowdown,
+      values_{values_of(o)},
+      device_{o.setup.costs, values_, o.slowdown,
               [this](double s, event what) { call_after(nanoseconds_of(s), std::move(what)); }},
       node_link_{o.same_node, [this] { return std::llround(o_.messenger.now_s() * 1e9); },
                  [this](time_ns ns, event what) {
@@ -63,6 +66,22 @@ void simulated_stage::submit(gpu::operation o) {
 
 void simulated_stage::submit_norms(gpu::operations::norms n) {
   if (!released_) device_.submit_norms(std::move(n), unless_abandoned());
+}
+
+void simulated_stage::submit_state(const state_name&) {
+  submit({gpu::operations::digest{}});
+}
+
+expected<payload> simulated_stage::take_state() {
+  return gpu::simulated_tensor(values_->state());
+}
+
+expected<void> simulated_stage::submit_new_state(const payload& state, const state_name&) {
+  const auto digest = gpu::digest_in(state);
+  if (!digest) return refuse(reason::kind::malformed, "a simulated state has no digest");
+  values_->set_state(*digest);
+  submit({gpu::operations::digest{}});
+  return {};
 }
 
 // The replica's values may be another pipeline's, which has other data.

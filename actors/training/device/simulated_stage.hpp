@@ -38,6 +38,13 @@ class simulated_stage final : public stage_executor {
   bool has_gradients() const override { return o_.setup.costs.gradient_bytes > 0; }
   bool needs_norm() const override { return o_.setup.costs.norms_s.has_value(); }
   stage_gradients take_gradients(gpu::own_and_tied g) const override;
+  void submit_state(const state_name& which) override;
+  expected<payload> take_state() override;
+  expected<void> submit_new_state(const payload& state, const state_name& which) override;
+  /// Parameters and two moments, each as large as the gradients.
+  std::uint64_t state_bytes(const payload&) const override {
+    return 3 * o_.setup.costs.gradient_bytes;
+  }
   std::optional<std::uint64_t> simulated_weights() const override { return device_.state(); }
 
   bool may_join_group() const override { return false; }
@@ -59,6 +66,7 @@ class simulated_stage final : public stage_executor {
   stage_actor::pointer self_;
   const stage_options& o_;
   gpu::stage_device::done done_;
+  std::shared_ptr<gpu::simulated_values> values_;
   gpu::simulated_device device_;
   simulated_link node_link_;
   bool released_ = false;

@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 
+#include "actors/training/device/state_files.hpp"
 #include "gpu/device/stage_device.hpp"
 #include "messages/wire/stage.hpp"
 
@@ -53,6 +54,17 @@ class stage_executor {
   virtual bool has_gradients() const = 0;
   /// From the result of operation `gradients`.
   virtual stage_gradients take_gradients(gpu::own_and_tied gradients) const = 0;
+
+  /// The device writes its state, of this name; the result of an operation follows, as submit()'s.
+  virtual void submit_state(const state_name& which) = 0;
+  /// What it has written. Fails if that cannot be read. REQUIRES: the operation has ended well.
+  virtual expected<payload> take_state() = 0;
+  /// The device takes a peer's. Fails, without an operation, if it is no such state.
+  virtual expected<void> submit_new_state(const payload& state, const state_name& which) = 0;
+  /// The device has taken it: what it was read from goes.
+  virtual void forget_state() {}
+  /// The size of a state as its transfer counts it.
+  virtual std::uint64_t state_bytes(const payload& part) const = 0;
 
   /// The digest of simulated weights; none: they are real.
   virtual std::optional<std::uint64_t> simulated_weights() const { return {}; }

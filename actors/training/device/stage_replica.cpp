@@ -29,6 +29,12 @@ void stage_replica::set_values(const std::shared_ptr<gpu::simulated_values>& v) 
   values_ = v;
 }
 
+void stage_replica::take(std::uint64_t iteration) {
+  const std::lock_guard lock{guard_};
+  TROUPE_INVARIANT(!updating_, "a device that takes a state updates nothing");
+  iteration_ = iteration;
+}
+
 bool stage_replica::begin(std::uint64_t view, const std::vector<std::uint32_t>& pipelines,
                           bool resets) {
   const std::lock_guard lock{guard_};

@@ -39,6 +39,9 @@ class stage_replica {
   std::shared_ptr<gpu::simulated_values> values() const;
   void set_values(const std::shared_ptr<gpu::simulated_values>& v);
 
+  /// The weights are a peer's, after that many iterations.
+  void take(std::uint64_t iteration);
+
   /// A stage goes on in this view: the pipelines, in ascending order, that share the weights from
   /// then on. True: the first one; it resets the device and calls end_reset(), which the others
   /// wait for. `resets`: none of them has done the iteration that was under way.

@@ -39,6 +39,11 @@ bool view_change::has_every_stage() const {
   return found.size() == stages_;
 }
 
+void view_change::regather() {
+  TROUPE_INVARIANT(phase_ == phase::stable, "a view changes for a joiner when it is stable");
+  gather();
+}
+
 void view_change::suspect(const replica_id& r) {
   if (phase_ != phase::lost && members_.erase(r) > 0) gather();
 }
@@ -57,6 +62,10 @@ void view_change::decide() {
   }
   from_ = *together;
   phase_ = members_ == registered_ ? phase::beginning : phase::registering;
+}
+
+bool view_change::is_level() const {
+  return std::ranges::all_of(places_, [&](const auto& p) { return p.second.boundary == from_; });
 }
 
 void view_change::on_registered(std::uint64_t number) {

@@ -30,7 +30,7 @@ struct replica_place {
 /// that has answered in one ignores everything of those before, so that nothing is agreed on behind
 /// the trainer's back.
 ///
-///   stable      -> gathering, when a replica is suspected; with the next number
+///   stable      -> gathering, when a replica is suspected or comes back; with the next number
 ///   gathering   asks all for their place -> registering, when all have answered or are suspected
 ///   registering asks the controller to write down which replicas are left, if these are others
 ///   than
@@ -65,7 +65,11 @@ class view_change {
   const std::set<replica_id>& members() const { return members_; }
   /// The boundary from which the view goes on. REQUIRES: beginning or later.
   std::uint64_t from() const { return from_; }
+  /// None has yet to update by its sums to stand there.
+  bool is_level() const;
 
+  /// All stop at one boundary, because one is there to join; a stable view changes.
+  void regather();
   /// The replica is not to be waited for.
   void suspect(const replica_id& r);
   /// An answer to the gather of this number. Older ones are ignored.

@@ -14,8 +14,14 @@ void gradient_exchange::begin(const stage_setup& s, std::uint64_t iteration) {
 }
 
 void gradient_exchange::end_iteration(const stage_setup& s) {
+  if (s.view) last_tied_sum_ = now().by_hosts.tied_sum();
   now() = sums_of(s);  // for the iteration after the next
   ++iteration_;
+}
+
+std::optional<payload> gradient_exchange::tied_sum(std::uint64_t iteration) const {
+  if (iteration == iteration_) return now().by_hosts.tied_sum();
+  return iteration + 1 == iteration_ ? last_tied_sum_ : std::nullopt;
 }
 
 gradient_exchange::outgoing gradient_exchange::receive(const tensor& t, const payload& body) {

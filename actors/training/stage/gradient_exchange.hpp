@@ -43,6 +43,13 @@ class gradient_exchange {
     return now().commit.begin(std::move(norms), std::move(own));
   }
   const update_commit& commit() const { return now().commit; }
+  /// A view begins with the update of this iteration. REQUIRES: begin_commit().
+  void agree(const agreed_update& u) {
+    now().commit.agree(u);
+    now().by_hosts.ask_peers();
+  }
+  /// The last stage's sum of a tied embedding's gradients, of this iteration or the one before.
+  std::optional<payload> tied_sum(std::uint64_t iteration) const;
   /// The devices' all-reduce, once, as soon as it can begin.
   std::optional<gpu::operations::sum> take_device_sum();
   /// The devices' all-reduce is over. Returns what to send.
@@ -87,8 +94,9 @@ class gradient_exchange {
   const sums& now() const { return sums_[iteration_ % 2]; }
 
   bool joined_ = false;
-  std::uint64_t iteration_ = 0;  // completed
-  std::array<sums, 2> sums_;     // by iteration
+  std::uint64_t iteration_ = 0;           // completed
+  std::array<sums, 2> sums_;              // by iteration
+  std::optional<payload> last_tied_sum_;  // of a training that heals: of the iteration before
 };
 
 }  // namespace troupe::actors

@@ -77,13 +77,12 @@ void stage_state::advance_commit() {
   if (busy_ || failed_ || stopped_) return;
   auto& gradients = training_.gradients();
   if (!gradients.error().empty()) return fail({reason::kind::malformed, gradients.error()});
-  const bool agreed = !agrees() || decided_ || gradients.commit().complete();
+  const bool agreed = !agrees() || gradients.commit().complete();
   if (!agreed || (sums_gradients() && !gradients.complete())) {
     be_idle_until_update();
     return tensors_.await(o_.setup.order.size() + 1, nullptr);
   }
   phase_ = phase::update;
-  decided_ = false;
   update();
 }
 

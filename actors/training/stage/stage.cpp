@@ -73,6 +73,10 @@ void stage_state::load() {
 
 void stage_state::report_ready(stage_report ready) {
   TROUPE_INVARIANT(!busy_, "a stage is ready when its device is idle");
+  if (o_.setup.standby) {
+    phase_ = phase::standby;
+    return answer_standby();
+  }
   phase_ = phase::steps;
   begin_iteration();
   ready.iteration = training_.iteration();
@@ -91,7 +95,7 @@ void stage_state::on(const inbound<stage_run>& m) {
   const auto& r = m.body;
   if (r.incarnation != 0 && r.incarnation != o_.setup.incarnation) return;
   reports_.on_run(r);
-  if (failed_ || device_released_ || on_view(r)) return;
+  if (failed_ || device_released_ || on_join(r) || on_view(r)) return;
   if (r.halt) return halt(r);
   if (training_.halted()) return;  // this message is older than the halt
   if (r.save > 0) return end_after(r.save);
@@ -179,7 +183,15 @@ void stage_state::accept(const tensor& t, const payload& body) {
       if (phase_ == phase::exchange) advance_exchange();
       if (phase_ == phase::commit) advance_commit();
       return;
+    case tensor::kind::state:
+      return take_part(t, body);
   }
+}
+
+void stage_state::on(const inbound<tensor_request>& m) {
+  if (m.body.what == tensor::kind::state) return send_part(m.body);
+  if (m.body.what == tensor::kind::tied_sum && !first()) return give_tied_sum(m.body);
+  tensors_.resend(m.body);
 }
 
 /// The actor remains, without its device, to resend its last tensors should they be lost.
@@ -192,6 +204,7 @@ void stage_state::on(const release_device&) {
 
 void stage_state::begin_iteration() {
   next_ = 0;
+  if (training_.iteration() > given_at_) given_.reset();
   training_.begin_iteration();
   recomputes_.assign(o_.setup.microbatches, false);
   for (const auto& s : o_.setup.order)
@@ -208,6 +221,7 @@ void stage_state::begin_iteration() {
 void stage_state::advance() {
   if (busy_ || failed_ || stopped_ || phase_ != phase::steps) return;
   if (gather_) return gather(*gather_);
+  if (!gives_.empty()) return give_state();
   if (saves_for_lost()) return;
   if (training_.waits_for_trainer()) return be_idle(0);
   const auto& order = o_.setup.order;
@@ -331,6 +345,8 @@ void stage_state::on_device_done(expected<gpu::outcome> r) {
     ready.fallback_reason = r.error();
     return report_ready(std::move(ready));
   }
+  if (phase_ == phase::giving) return end_give(std::move(r));
+  if (!r && phase_ == phase::taking) return fail_join(r.error());
   if (!r && phase_ == phase::joining && may_go_on_alone(r.error())) return end_join(r.error());
   if (!r) return fail(in_its_step(r.error()));
   auto& o = *r;
@@ -380,6 +396,11 @@ void stage_state::on_device_done(expected<gpu::outcome> r) {
       return saved();
     case phase::resetting:
       return end_reset();
+    case phase::taking:
+      return end_join_view();
+    case phase::standby:  // they have no operation
+    case phase::giving:
+      return;
   }
 }
 
@@ -444,11 +465,8 @@ void stage_state::fail(const reason& why) {
   stage_report r;
   r.iteration = training_.iteration();
   r.why = why;
+  if (o_.setup.standby && !has_joined_) r.standby = o_.setup.standby;
   report(std::move(r));
-  // The training may go on without it.
-  if (o_.setup.view)
-    caf::anon_send(o_.messenger.node(),
-                   training_over{me().lease, me(), false, part_report::state::succeeded, {}});
   if (why.code == reason::kind::device_lost)
     caf::anon_send(o_.messenger.node(), lost_device(o_.setup, why));
 }

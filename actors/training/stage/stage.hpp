@@ -17,6 +17,7 @@
 #include "actors/training/stage/stage_reports.hpp"
 #include "actors/training/stage/stage_tensors.hpp"
 #include "actors/training/stage/stage_training.hpp"
+#include "actors/training/stage/state_parts.hpp"
 
 namespace troupe::actors {
 
@@ -55,6 +56,12 @@ namespace troupe::actors {
 ///     -> saving, if a checkpoint is due; else reports the iteration -> steps
 ///   saving     the device writes its part of the checkpoint
 ///     -> reports the iteration -> steps
+///   resetting  the device forgets what was under way when the view changed -> steps
+///   giving     the device writes its state, for a peer that joins the view -> steps
+///   standby    the device is ready, of a stage that others run: waits for a view that it joins
+///     -> taking
+///   taking     a peer's state arrives in parts, or the device takes it -> steps; reports that it
+///   goes on in the view
 ///
 /// Two flags end it from any phase. `failed_` (an error): it has reported why, and from then on
 /// only repeats unacknowledged reports. `device_released_` (release_device): its part of the lease
@@ -77,7 +84,7 @@ class stage_state {
   void start(stage_actor::pointer self, stage_options o);
   void on(const inbound<stage_run>& m);
   void on(const inbound<tensor>& m);
-  void on(const inbound<tensor_request>& m) { tensors_.resend(m.body); }
+  void on(const inbound<tensor_request>& m);
   void on(const release_device&);
   void on(const device_done& d) {
     if (executor_ && d.abandoned == executor_->abandoned()) on_device_done(d.what);
@@ -99,7 +106,10 @@ class stage_state {
     update,
     evaluating,
     saving,
-    resetting
+    resetting,
+    standby,
+    taking,
+    giving
   };
 
   // Setting up.
@@ -147,6 +157,17 @@ class stage_state {
   void answer_view(bool begun);
   bool is_word_of_view(const tensor& t) const;
   bool saves_for_lost();
+  void answer_standby();
+  bool on_join(const stage_run& r);
+  void join_view(const view_begin& b);
+  void ask_for_state();
+  void take_part(const tensor& t, const payload& body);
+  void end_join_view();
+  void fail_join(const reason& why);
+  void give_state();
+  void give_tied_sum(const tensor_request& r);
+  void end_give(expected<gpu::outcome> r);
+  void send_part(const tensor_request& r);
   bool may_step();
   bool may_update();
   stage_replica::wake waker();
@@ -205,8 +226,17 @@ class stage_state {
   std::optional<std::uint64_t> gather_;  // the view to be gathered for, once it has updated
   std::uint32_t gathered_at_ = 0;        // held-out micro-batches done when it was last asked to
   bool stopped_ = false;                 // gathered: waits for its view to begin
-  bool decided_ = false;                 // a view begins with the update
   bool asked_replica_ = false;           // which will wake it
+
+  bool has_joined_ = false;                // it stood by before
+  state_parts taken_;                      // of its state, while it joins
+  std::uint32_t takes_ = 0;                // from the peer of this pipeline
+  std::uint64_t asked_ = 0;                // how often it has asked for a part
+  std::vector<std::uint32_t> gives_;       // to these pipelines' stages, before its next step
+  std::optional<payload> given_;           // the state that it gives
+  bool can_give_ = false;                  // it could be read
+  std::uint64_t given_at_ = 0;             // iterations done, of that state
+  std::vector<tensor_request> asked_for_;  // before it was there
 };
 
 }  // namespace troupe::actors

@@ -128,6 +128,7 @@ bool comes_from_its_stage(const stage_setup& to, const tensor& t, address from) 
       return agrees_with(t.from, to.name) && from == node_of_stage(to, t.from);
     case tensor::kind::partial:
     case tensor::kind::sum:
+    case tensor::kind::state:
       return stage == me && !of_this_pipeline && from == to.peers[t.from.pipeline];
     case tensor::kind::running:
     case tensor::kind::running_sum:
@@ -135,7 +136,8 @@ bool comes_from_its_stage(const stage_setup& to, const tensor& t, address from) 
     case tensor::kind::tied_partial:
       return of_this_pipeline && me == 0 && stage + 1 == to.stages && from == to.neighbours[stage];
     case tensor::kind::tied_sum:
-      return of_this_pipeline && stage == 0 && me + 1 == to.stages && from == to.neighbours[stage];
+      return me + 1 == to.stages && from == node_of_stage(to, t.from) &&
+             (of_this_pipeline ? stage == 0 : stage == me && to.view.has_value());
   }
   return false;
 }
@@ -145,7 +147,8 @@ bool is_asked_by_its_stage(const stage_setup& me, const tensor_request& r, addre
   const auto stage = r.from.stage, mine = me.name.stage;
   if (stage >= me.stages || r.from.pipeline >= me.pipelines) return false;
   const auto all = std::uint64_t{me.microbatches} + evaluations_of(me).microbatches;
-  if (r.microbatches.size() > (is_chunk(r.what) ? 1 : all)) return false;
+  const bool one = is_chunk(r.what) || r.what == tensor::kind::state;
+  if (r.microbatches.size() > (one ? 1 : all)) return false;
   const bool of_this_pipeline = r.from.pipeline == me.name.pipeline;
   const bool from_neighbour = of_this_pipeline && from == me.neighbours[stage];
   const bool of_both_ends = from_neighbour && stage != mine;
@@ -160,6 +163,7 @@ bool is_asked_by_its_stage(const stage_setup& me, const tensor_request& r, addre
       return agrees_with(me.name, r.from) && from == node_of_stage(me, r.from);
     case tensor::kind::partial:
     case tensor::kind::sum:
+    case tensor::kind::state:
       return stage == mine && !of_this_pipeline && from == me.peers[r.from.pipeline];
     case tensor::kind::running:
     case tensor::kind::running_sum:
@@ -167,6 +171,9 @@ bool is_asked_by_its_stage(const stage_setup& me, const tensor_request& r, addre
     case tensor::kind::tied_partial:
       return of_both_ends && stage == 0 && mine + 1 == me.stages;
     case tensor::kind::tied_sum:
+      if (!of_this_pipeline)
+        return me.view && stage == mine && mine + 1 == me.stages &&
+               from == me.peers[r.from.pipeline];
       return of_both_ends && mine == 0 && stage + 1 == me.stages;
   }
   return false;

@@ -76,6 +76,19 @@ expected<void> stage_tensors::send(tensor t, payload body) {
   return {};
 }
 
+void stage_tensors::give(tensor t, payload body) {
+  t.from = setup().name;
+  t.term = setup().incarnation;
+  t.sent_s = owner_.reports->training_time_s();
+  t.flows = owner_.options->flows;
+  t.view = setup().view;
+  t.path = inside_datacenter();
+  const auto to = address_of(t.to_pipeline, t.to_stage);
+  if (to != host().self() || !executor_->carry({t.from.lease, t.to_pipeline, t.to_stage}, t.bytes,
+                                               [this, to, t, body] { host().send(to, t, body); }))
+    host().send(to, t, std::move(body));
+}
+
 wan_path stage_tensors::path_of(const gradient_all_reduce::outgoing& g) const {
   const auto& s = setup();
   if (g.what == tensor::kind::ready || g.what == tensor::kind::commit) {
@@ -199,6 +212,11 @@ void stage_tensors::restart_iteration() {
   const auto iteration = owner_.training->iteration();
   received_.begin(setup(), iteration);
   sent_.forget_from(iteration);
+  await_anew();
+}
+
+/// Where a stage asks has changed.
+void stage_tensors::await_anew() {
   awaited_ = {~std::uint64_t{0}, 0};
 }
 

@@ -57,14 +57,21 @@ class stage_tensors {
   /// the direct connection of the two nodes may be what has lost them.
   void resend(const tensor_request& r);
 
+  /// To a stage that has asked for it, and asks again if it is lost.
+  void give(tensor t, payload body);
+
   /// The stage cannot go on at operation `at` without a tensor; `next`: the step that waits for its
   /// input, null: the sums. May be repeated.
   void await(std::size_t at, const stage_step* next);
 
+  /// The training has another iteration than before, and other hosts.
+  void begin_at(std::uint64_t iteration) { received_.begin(setup(), iteration); }
   /// The training's iteration is over.
   void end_iteration();
   /// It begins again, without anything that was sent or received in it.
   void restart_iteration();
+  /// A view has begun, in which others may have what is missing.
+  void await_anew();
 
  private:
   const stage_setup& setup() const { return owner_.options->setup; }

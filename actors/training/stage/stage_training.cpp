@@ -13,7 +13,7 @@ void stage_training::begin(const stage_setup& s) {
   evaluations_ = evaluations_of(s);
   iteration_ = s.first_iteration;
   // No checkpoint has been written of what a peer has reached.
-  saved_ = s.shares_with ? 0 : iteration_;
+  saved_ = s.shares_with || s.standby ? 0 : iteration_;
   tied_bytes_ = s.costs.tied_bytes;
   own_bytes_ = s.costs.gradient_bytes - std::min(s.costs.gradient_bytes, tied_bytes_);
   exchange_.begin(s, iteration_);
@@ -102,7 +102,7 @@ void stage_training::end_iteration(const gpu::operations::update::result& update
   k.gradient_bytes = own_bytes_ + tied_bytes_;
   k.tied_bytes = tied_bytes_;
   transfers_ = hops.tasks();
-  if (setup_->view) records_ = exchange_.commit().records();
+  if (setup_->view) last_update_ = exchange_.commit().agreed();
   exchange_.end_iteration(*setup_);
   ++iteration_;
   TROUPE_INVARIANT(saved_ <= iteration_, "a checkpoint has no iteration that was not done");

@@ -75,8 +75,8 @@ class stage_training {
   /// This pipeline's part of the iteration's record; none: another stage has it, or the training
   /// does not heal.
   std::optional<pipeline_record> own_record() const;
-  /// The records of all pipelines, in the newest iteration.
-  const std::vector<pipeline_record>& records() const { return records_; }
+  /// The newest update. None: another stage's was taken, or the training does not heal.
+  const std::optional<agreed_update>& last_update() const { return last_update_; }
   /// The factor of their sum, which makes it the mean over all micro-batches.
   double gradient_scale() const;
 
@@ -113,7 +113,7 @@ class stage_training {
   std::uint32_t in_flight_ = 0;      // micro-batches between their forward and backward
   operation_times times_;
   stage_report report_;
-  std::vector<pipeline_record> records_;
+  std::optional<agreed_update> last_update_;
   std::vector<timed_task> transfers_;  // of the iteration that is to be reported
 };
 

@@ -32,6 +32,8 @@ void stage_state::gather(std::uint64_t view) {
   if (view < view_ || (view == view_ && !stopped_)) return;
   if (phase_ == phase::loading || phase_ == phase::communicator_id || phase_ == phase::joining)
     return;
+  gives_.clear();
+  asked_for_.clear();
   if (phase_ == phase::update || phase_ == phase::evaluating || phase_ == phase::saving) {
     if (phase_ == phase::evaluating && gather_ == view && gathered_at_ == evaluated_ && !busy_)
       return fail(because(reason::kind::worker_lost,
@@ -74,12 +76,19 @@ void stage_state::go_on(const view_begin& b) {
   o_.setup.view = b.view;
   o_.setup.neighbours = b.neighbours;
   o_.setup.peers = b.peers;
+  if (updates && !b.update)
+    return fail(because(reason::kind::malformed,
+                        "a view begins with the update after iteration {}, and does not say it",
+                        b.from));
   stopped_ = asked_replica_ = false;
+  gives_ = b.gives.value_or(std::vector<std::uint32_t>{});
+  given_.reset();
   if (!updates && phase_ == phase::commit) forget_iteration();
   const bool resets = o_.replica->begin(b.view, b.pipelines, !updates);
   answer_view(true);
   if (updates) {
-    decided_ = true;
+    if (agrees()) training_.gradients().agree(*b.update);
+    tensors_.await_anew();
     return advance_commit();
   }
   if (!resets) return advance();
@@ -97,15 +106,16 @@ void stage_state::answer_view(bool begun) {
   stage_report r;
   r.iteration = training_.iteration();
   r.saved = training_.saved();
-  r.place = view_place{view_, begun, training_.iteration(), phase_ == phase::commit,
-                       begun ? std::vector<pipeline_record>{} : training_.records()};
+  r.place = view_place{view_, begun, training_.iteration(), phase_ == phase::commit};
+  if (!begun) r.place->update = training_.last_update();
   reports_.send(std::move(r));
 }
 
 /// Readiness and the word to update count in their own view alone: a stage that has answered in a
 /// newer one is not bound by them.
 bool stage_state::is_word_of_view(const tensor& t) const {
-  if (t.what != tensor::kind::ready && t.what != tensor::kind::commit) return true;
+  const bool state = t.what == tensor::kind::state;
+  if (!state && t.what != tensor::kind::ready && t.what != tensor::kind::commit) return true;
   return !stopped_ && t.view.value_or(0) == view_;
 }
 
@@ -114,7 +124,8 @@ bool stage_state::is_word_of_view(const tensor& t) const {
 /// A stage that joins after an iteration that its pipeline has to save does so first. True: it
 /// does, or waits until the weights are those after it.
 bool stage_state::saves_for_lost() {
-  if (!o_.setup.shares_with || training_.iteration() == 0 || training_.saved() > 0 ||
+  const bool joins = o_.setup.shares_with || o_.setup.standby;
+  if (!joins || training_.iteration() == 0 || training_.saved() > 0 ||
       !training_.writes_checkpoint() || training_.iteration() != o_.setup.first_iteration ||
       !training_.is_checkpoint_due())
     return false;

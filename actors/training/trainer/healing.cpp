@@ -45,28 +45,83 @@ bool healing::can_lose(std::size_t i) const {
   if (!heals()) return false;
   const auto moves = [&](std::size_t j) { return best_host(j, hosts_[i]).has_value(); };
   return std::ranges::all_of(sharing(i), moves) && std::ranges::all_of(lost_, moves) &&
-         std::ranges::all_of(joining_, moves);
+         std::ranges::all_of(joining_, moves) && std::ranges::all_of(returning_, moves);
 }
 
 void healing::lose(std::size_t i, double now_s) {
   TROUPE_INVARIANT(can_lose(i), "a device is lost whose stages others can take over");
-  if (!is_changing()) began_s_ = now_s;
-  gone_.insert(hosts_[i]);
-  // Those that had been placed in a view that did not begin are placed anew.
-  auto gone = std::exchange(joining_, {});
-  for (const auto j : sharing(i)) gone.push_back(j);
-  for (const auto j : gone) {
+  if (!std::exchange(heals_now_, true)) began_s_ = now_s;
+  // Those that had been placed in a view that did not begin are placed anew, and no device joins
+  // in it.
+  auto stages = std::exchange(joining_, {});
+  auto devices = std::exchange(returning_, {});
+  devices.insert(hosts_[i]);
+  for (const auto h : devices) {
+    for (std::size_t j = 0; j < hosts_.size(); ++j)
+      if (hosts_[j] == h) stages.push_back(j);
+    gone_[h] = {++numbers_, ++losses_[h]};
+  }
+  for (const auto j : stages) {
     change_.suspect(id_of(j));
     if (std::ranges::find(lost_, j) == lost_.end()) lost_.push_back(j);
   }
   std::ranges::sort(lost_);
 }
 
+// The more often it was lost, the later it is asked: each return costs an iteration under way.
+std::vector<healing::absent_device> healing::take_absent(double now_s, double every_s,
+                                                         double held_s) {
+  std::vector<absent_device> due;
+  for (auto& [h, g] : gone_) {
+    if (g.times > max_returns || returning_.contains(h)) continue;
+    if (g.ask_at_s == 0) {
+      g.since_s = now_s;
+      g.ask_at_s = now_s + every_s * static_cast<double>(1U << g.times) / 2;
+    }
+    if (now_s < g.ask_at_s || (!g.answered && now_s > g.since_s + held_s)) continue;
+    g.ask_at_s = now_s + every_s;
+    due.push_back({h, g.number, addresses_[h]});
+  }
+  return due;
+}
+
+stage_setup healing::standby_of(const training_plan& plan, const absent_device& d) const {
+  auto s = plan.stages[d.stage];
+  s.devices = devices_[d.stage];
+  s.shares_with.reset();
+  s.standby = d.number;
+  s.first_iteration = 0;
+  s.view = 0;
+  return s;
+}
+
+bool healing::on_standby(std::size_t i, std::uint64_t number, address from, answer what) {
+  const auto at = gone_.find(i);
+  if (at == gone_.end() || at->second.number != number || addresses_[i] != from) return false;
+  auto& g = at->second;
+  g.answered = true;
+  if (what == answer::failed) g = {++numbers_, ++losses_[i], 0, 0, true};
+  if (what == answer::ready) g.stands_by = true;
+  return true;
+}
+
+bool healing::can_rejoin() const {
+  return heals() && std::ranges::any_of(gone_, [&](const auto& g) {
+           return g.second.stands_by && best_host(g.first).has_value();
+         });
+}
+
+void healing::rejoin(double now_s) {
+  TROUPE_INVARIANT(!is_changing() && can_rejoin(), "a device joins a stable view");
+  began_s_ = now_s;
+  change_.regather();
+}
+
 bool healing::on_place(std::size_t i, const view_place& at) {
   if (!is_gathering()) return false;
-  if (at.view == view() && (at.boundary > furthest_ || records_.empty())) {
-    furthest_ = std::max(furthest_, at.boundary);
-    records_ = at.records;
+  if (at.view == view() && at.update && (at.boundary > updated_ || !update_)) {
+    updated_ = at.boundary;
+    update_ = at.update;
   }
   change_.on_place(id_of(i), at.view, {at.boundary, at.ready});
   if (change_.state() != view_change::phase::registering &&
@@ -76,12 +131,34 @@ bool healing::on_place(std::size_t i, const view_place& at) {
   return true;
 }
 
-const pipeline_record* healing::record_of(std::uint32_t pipeline) const {
-  const auto at = std::ranges::find(records_, pipeline, &pipeline_record::pipeline);
-  return at == records_.end() ? nullptr : &*at;
+const agreed_update* healing::last_update() const {
+  return update_ && updated_ == from() ? &*update_ : nullptr;
 }
 
-void healing::place(training_plan& plan) {
+const pipeline_record* healing::record_of(std::uint32_t pipeline) const {
+  const auto* update = last_update();
+  if (!update) return nullptr;
+  const auto& all = update->records;
+  const auto at = std::ranges::find(all, pipeline, &pipeline_record::pipeline);
+  return at == all.end() ? nullptr : &*at;
+}
+
+/// It shares nothing: its own device has the state of a peer.
+void healing::place_back(training_plan& plan, std::size_t i) {
+  hosts_[i] = i;
+  auto& s = plan.stages[i];
+  s.devices = devices_[i];
+  s.shares_with.reset();
+  s.first_iteration = from();
+  s.view = view();
+  returning_.insert(i);
+}
+
+void healing::place(training_plan& plan,
+                    const std::function<std::uint64_t(std::size_t)>& reported) {
+  const auto is_lost = [&](std::size_t i) { return std::ranges::count(lost_, i) > 0; };
+  for (const auto& [h, g] : gone_)
+    if (g.stands_by && !is_lost(h) && reported(h) >= from() && best_host(h)) place_back(plan, h);
   for (const auto i : lost_) {
     const auto host = best_host(i);
     TROUPE_INVARIANT(host, "a stage that was lost has a peer that takes it over");
@@ -110,8 +187,13 @@ bool healing::on_begun(std::size_t i, std::uint64_t view, double now_s) {
   change_.on_begun(id_of(i), view);
   if (is_changing()) return false;
   joining_.clear();
-  ++so_far_->count;
-  so_far_->seconds += now_s - began_s_;
+  if (std::exchange(heals_now_, false)) {
+    ++so_far_->count;
+    so_far_->seconds += now_s - began_s_;
+  }
+  joined_now_ = returning_.size();
+  if (joined_now_ > 0) so_far_->joined = so_far_->joined.value_or(0) + joined_now_;
+  for (const auto h : std::exchange(returning_, {})) gone_.erase(h);
   return true;
 }
 
@@ -124,7 +206,16 @@ std::vector<std::size_t> healing::unanswered() const {
 view_begin healing::begin_of(const training_plan& plan, std::size_t i) const {
   const auto& s = plan.stages[i];
   view_begin b{view(), from(), s.neighbours, s.peers, {}};
+  if (!change_.is_level()) b.update = *last_update();
   for (const auto j : sharing(i)) b.pipelines.push_back(plan.stages[j].name.pipeline);
+  for (const auto h : returning_) {
+    const auto giver = best_host(h);
+    TROUPE_INVARIANT(giver, "a joiner has a peer that gives it its state");
+    if (h == i) b.takes = plan.stages[*giver].name.pipeline;
+    if (*giver != i) continue;
+    if (!b.gives) b.gives.emplace();
+    b.gives->push_back(plan.stages[h].name.pipeline);
+  }
   return b;
 }
 

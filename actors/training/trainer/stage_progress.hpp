@@ -47,6 +47,8 @@ class stage_progress {
   /// The stage begins anew on another host.
   void begin_again(std::size_t i);
 
+  /// It is on another host.
+  void set_moved(std::size_t i) { stages_[i].clock = {}; }
   std::uint64_t done(std::size_t i) const { return stages_[i].done; }
   /// REQUIRES: the report is of the iteration after done().
   void add(std::size_t i, const stage_report& r);

@@ -200,6 +200,7 @@ void trainer_state::on(const inbound<stage_report>& m) {
   const double at_s = now_s();
   const auto i = stages_.index(r.name);
   TROUPE_INVARIANT(i < stages_.size(), "a report is of a stage of the training");
+  if (r.standby) return on_standby(i, r, m.from);
   if (!is_from_its_host(i, m.from)) return;
   watch_.on_report(at_s);
   signs_[i].answered_s = at_s;
@@ -406,6 +407,7 @@ void trainer_state::on(const tick&) {
   if (!ended_) {
     if (healing_.heals()) suspect_silent();
     if (healing_.is_changing()) ask_stages();
+    call_back();
     if (!stages_.all_ready()) send_setups();
     const bool silent = watch_.silent_s(now_s()) > longest_tick_s;
     for (std::size_t i = 0; stages_.all_ready() && i < stages_.size(); ++i)

@@ -124,6 +124,9 @@ class trainer_state {
   void add_missing_reports(const stage_report& of_peer);
   bool is_missing(const stage_report& r) const;
   void end_heal();
+  void call_back();
+  void on_standby(std::size_t i, const stage_report& r, address from);
+  void rejoin();
   void ask_stages();
   bool is_from_its_host(std::size_t i, address from) const;
   void suspect_silent();

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "actors/training/collectives/gradient_all_reduce.hpp"
 #include "actors/training/stage/evaluation_share.hpp"
 #include "actors/training/trainer/attempt_end.hpp"
 #include "actors/training/trainer/trainer.hpp"
@@ -84,15 +85,66 @@ void trainer_state::on_place(std::size_t i, const view_place& at) {
 
 /// All that are left stand at one boundary.
 void trainer_state::begin_view() {
+  if (healing_.lacks_update())
+    return fail(
+        part_report::state::stopped,
+        fmt::format("no stage that is left knows the update of iteration {}", healing_.from()));
   const auto lost = healing_.lost();
-  healing_.place(plan_);
+  healing_.place(plan_, [this](std::size_t i) { return stages_.done(i); });
   if (!note_missing_reports(lost)) return;
   for (const auto i : lost) {
     stages_.begin_again(i);
     signs_[i].answered_s = now_s();
     signs_[i].asked_s.reset();
   }
+  for (const auto i : healing_.returning()) {
+    stages_.set_moved(i);
+    signs_[i].answered_s = now_s();
+    signs_[i].longest_s = 0;
+    signs_[i].asked_s.reset();
+  }
   send_setups();
+  ask_stages();
+}
+
+// -- devices that come back
+
+/// Asks those that were lost, and whose parts of the lease may still be held, to stand by.
+void trainer_state::call_back() {
+  if (!healing_.heals() || ended_ || stopping_ || done_ == total()) return;
+  const auto& settings = o_.cluster->settings;
+  const double held_s = settings.lease_s + std::max(2 * settings.heartbeat_s, 1.0);
+  for (const auto& d : healing_.take_absent(now_s(), settings.heartbeat_s, held_s)) {
+    auto s = healing_.standby_of(plan_, d);
+    // What a program's last stage has of a tied layer is in the first one's files.
+    if (s.how.program && s.name.stage > 0 && tied_to_another(s)) continue;
+    s.sent_s = now_s();
+    o_.messenger.send(d.node, s);
+  }
+}
+
+void trainer_state::on_standby(std::size_t i, const stage_report& r, address from) {
+  using answer = healing::answer;
+  const auto what = r.starting           ? answer::starting
+                    : r.why.text.empty() ? answer::ready
+                                         : answer::failed;
+  if (!healing_.on_standby(i, *r.standby, from, what)) return;
+  watch_.on_report(now_s());
+  if (what == answer::failed)
+    add_event(fmt::format("a device that was lost did not come back: {}", r.why.text));
+  if (what == answer::ready) rejoin();
+}
+
+/// A stage that others run goes back to its own device, unless the training is about to end. Each
+/// view begins an iteration anew, so that one is done between two of them.
+void trainer_state::rejoin() {
+  if (healing_.is_changing() || !healing_.can_rejoin() || !stages_.all_ready() || joining_ ||
+      stopping_ || ending_ || done_ == total() || done_ <= healing_.from())
+    return;
+  // Stages that evaluate stop only after that, and would take a slow one for a lost one.
+  const auto held_out = evaluations_of(plan_.stages.front());
+  if (held_out.is_due(done_ + 1, total()) || held_out.is_due(done_ + 2, total())) return;
+  healing_.rejoin(now_s());
   ask_stages();
 }
 
@@ -158,6 +210,9 @@ void trainer_state::add_missing_reports(const stage_report& of_peer) {
 
 void trainer_state::end_heal() {
   const auto& all = *healing_.heals_so_far();
+  if (const auto joined = healing_.joined_now(); joined > 0)
+    add_event(fmt::format("{} device{} that had been lost {} joined", joined,
+                          joined == 1 ? "" : "s", joined == 1 ? "has" : "have"));
   add_event(fmt::format("goes on after iteration {} in view {}: healed {} time{}, {:.3g} s in all",
                         healing_.from(), healing_.view(), all.count, all.count == 1 ? "" : "s",
                         all.seconds));
@@ -168,8 +223,13 @@ void trainer_state::end_heal() {
 
 /// Once for each that has not answered; repeated on every tick.
 void trainer_state::ask_stages() {
-  for (const auto i : healing_.unanswered())
-    if (healing_.is_gathering() || stages_.is_ready(i)) run(i);
+  // A joiner asks a peer for its state, which has to have begun.
+  const auto all = healing_.unanswered();
+  for (const bool joins : {false, true})
+    for (const auto i : all)
+      if (healing_.returning().contains(i) == joins &&
+          (healing_.is_gathering() || stages_.is_ready(i)))
+        run(i);
 }
 
 /// A stage answers although its device is busy, so a host that does not is lost, or cannot be

@@ -19,6 +19,7 @@
 #include "planners/plans/explicit_plan.hpp"
 #include "planners/plans/fits.hpp"
 #include "planners/plans/plan_text.hpp"
+#include "planners/search/job_space/searched_placement.hpp"
 
 namespace troupe::cli {
 
@@ -140,6 +141,12 @@ class estimate_verb final : public verb {
                                                pipelines_ * context_parallel_of(job.pipeline))
                     : planners::plan_of_groups(c, idle, job, *named, groups.rows);
     if (!made) return refuse(made.error());
+    if (!groups_.empty()) {
+      auto chosen = job;
+      chosen.pipeline.groups = groups.groups;
+      auto other = planners::place_by_load(c, idle, chosen);
+      if (other && planners::is_faster(c, job, *other, *made)) made = std::move(other);
+    }
     auto timed = planners::time_plan(c, job, made->how, made->where);
     if (!timed) return refuse(timed.error());
     estimated_plan a;

@@ -245,8 +245,8 @@ class plan_verb final : public verb {
     app.add_flag("--all", all_, "Show all plans, not just the first dozen");
     app.add_option(
         "--space", space_,
-        "The best plan of a space of pipelines, whatever the policy, for simulated work: "
-        "full, alike (no pipelines of several kinds), sailor (whole layers, equal "
+        "The best plan of a space of pipelines, whatever the policy, for simulated work and "
+        "trainings: full, alike (no pipelines of several kinds), sailor (whole layers, equal "
         "numbers of micro-batches)");
     app.add_option("--placer", placer_,
                    "espresso: how a set of GPUs is placed: exact, greedy (the paper's), or as sia, "

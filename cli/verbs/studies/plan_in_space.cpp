@@ -70,10 +70,17 @@ void simulate(const cluster& c, space_answer& a) {
 
 expected<space_answer> search(const space_request& r, const planners::plan_space& space) {
   const auto work = facts_of(r.job);
-  if (!work.simulated)
+  if (!work.simulated && !(work.has_stages && work.has_model))
     return refuse(reason::kind::invalid,
-                  "a search for pipelines is for simulated work; '{}' is a {}", r.job.name,
-                  work.name);
+                  "a search for pipelines is for simulated work and trainings; '{}' is a {}",
+                  r.job.name, work.name);
+  const auto& wish = r.job.pipeline;
+  if (work.has_stages && (!wish.cut.empty() || wish.groups || wish.stages_per_datacenter > 0 ||
+                          !r.job.train->costs.empty()))
+    return refuse(reason::kind::invalid,
+                  "a search for pipelines chooses cut and places of a training; '{}' names cut, "
+                  "groups, stages_per_datacenter or step times",
+                  r.job.name);
   space_answer a;
   a.space = space.name;
   const runtime::processor_watch watch;
@@ -85,9 +92,11 @@ expected<space_answer> search(const space_request& r, const planners::plan_space
   planners::planning_budget budget;
   a.found = searched->search(shown_plans, budget);
   a.search_cpu_s = watch.s();
+  const auto one = planners::why_one_datacenter(r.job);
   if (a.found.plans.empty())
     return refuse(reason::kind::infeasible,
-                  "no plan of the space '{}' fits, within the job's limits", space.name);
+                  "no plan of the space '{}' fits, within the job's limits{}", space.name,
+                  one.empty() ? one : "; " + one);
   a.bound = a.found.plans.front().found.score;
   if (!a.found.exact) {
     const runtime::processor_watch bound_watch;
@@ -120,7 +129,9 @@ json document(const space_request& r, const space_answer& a) {
                      {"gpu", r.c.gpu_of(share.node).name},
                      {"gpus", share.gpus}});
   const auto& e = a.estimates.front();
+  const auto one = planners::why_one_datacenter(r.job);
   return {{"space", a.space},
+          {"one_datacenter", one.empty() ? json() : json(one)},
           {"job", r.job.name},
           {"cluster", r.c.name},
           {"feasible", true},
@@ -194,6 +205,9 @@ void show(const output& out, const space_request& r, const space_answer& a) {
   const auto best = with_place(r.c, a.plans.front());
   if (best.groups || best.stages.front().datacenter)
     for (const auto& g : groups_of(best)) out.line("{}", planners::group_sentence(r.c, g));
+  if (const auto one = planners::why_one_datacenter(r.job);
+      !one.empty() && r.c.datacenters.size() > 1)
+    out.line("Note: {}.", one);
   const auto& e = a.estimates.front();
   out.line("An iteration costs {:.4g}, of which {:.4g} for traffic between datacenters.",
            planners::cost_of_iteration(e), e.traffic_per_iteration);

@@ -403,7 +403,7 @@ void device::perform(const operations::save& o, pending& p) {
   auto v = stage_.read();
   const auto ok = save_values(
       o.path, spec_, stage_.steps,
-      {stage_.parameters(), stage_.own(), v.weights, v.first_moments, v.second_moments});
+      {stage_.parameters(), stage_.own(), v.weights, v.first_moments, v.second_moments}, o.whole);
   if (!ok) p.result = refuse(ok.error());
 }
 

@@ -24,7 +24,7 @@ bool has_one_place(const space_problem& p, const space_plan& plan) {
 
 std::optional<space_plan> exactly_cut(const cost_model_times& times, const space_plan& plan,
                                       double iteration_s, planning_budget& budget) {
-  if (!has_one_place(times.problem(), plan)) return {};
+  if (times.has_speeds() || !has_one_place(times.problem(), plan)) return {};
   const auto placed = times.placed(plan);
   if (!placed) return {};
   stage_placer placer{times.its_cluster(), times.idle_of(plan.groups[0].seats[0].datacenter),

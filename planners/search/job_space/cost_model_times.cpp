@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
 #include <utility>
 
 #include "messages/base/refuse.hpp"
@@ -10,13 +11,19 @@
 #include "planners/cost/model_partition.hpp"
 #include "planners/devices/kernel_time.hpp"
 #include "planners/model/job_memory.hpp"
-#include "planners/plans/explicit_plan.hpp"
 #include "planners/search/job_space/measured_rows.hpp"
 #include "planners/search/job_space/one_pipeline.hpp"
 
 namespace troupe::planners {
 
 constexpr double cannot_be = std::numeric_limits<double>::infinity();
+
+std::string why_one_datacenter(const job_spec& job) {
+  if (!job.train || !job.train->program || !sums_on_devices(*job.train, job.train->device))
+    return {};
+  return "all pipelines are in one datacenter, since `gradients: torch` sums inside one only; "
+         "`gradients: host` sums over several";
+}
 
 expected<std::unique_ptr<cost_model_times>> cost_model_times::of(const cluster& c,
                                                                  const idle_index& idle,
@@ -41,11 +48,18 @@ expected<std::unique_ptr<cost_model_times>> cost_model_times::of(const cluster& 
 
 cost_model_times::cost_model_times(const cluster& c, const idle_index& idle, const job_spec& job,
                                    const plan_space& space)
-    : c_{c}, idle_{idle}, job_{job} {
+    : c_{c}, idle_{idle}, job_{job}, kinds_{c, idle, job} {
+  const auto work = facts_of(job);
   if (!job_.train) job_.train.emplace();
-  job_.train->schedule = "megatron";
+  // A training's stages keep what its own schedule has in flight, in groups of one GPU.
+  if (!work.has_stages)
+    job_.train->schedule = "megatron";
+  else
+    job_.pipeline.tensor_parallel = std::max(1U, job_.pipeline.tensor_parallel);
   job_.train->costs.clear();  // of another cut
   problem_.space = space;
+  if (!why_one_datacenter(job).empty())
+    problem_.space.several_datacenters = problem_.space.mixed_pipelines = false;
   problem_.samples = job.global_batch;
   const auto pieces = pieces_of(job.model);
   const bool halves = job.model.operators.empty();
@@ -65,7 +79,7 @@ cost_model_times::cost_model_times(const cluster& c, const idle_index& idle, con
   add_pools();
   add_classes();
   add_rows();
-  links_.emplace(c_, idle_, gpus_, job_.pipeline.connections);
+  links_.emplace(c_, idle_, kinds_.of_nodes(), kinds_.size(), job_.pipeline.connections);
   for (std::uint32_t k = 0; k < problem_.classes.size(); ++k) {
     for (const bool kinds : {false, true}) {
       auto& on_node = peers_[kinds ? 1 : 0];
@@ -80,29 +94,25 @@ void cost_model_times::add_pools() {
   problem_.datacenters =
       static_cast<std::uint32_t>(std::max<std::size_t>(1, c_.datacenters.size()));
   idle_in_.assign(problem_.datacenters, idle_);
-  std::map<std::pair<std::uint32_t, gpu_index>, std::vector<std::uint32_t>> free;
+  problem_.kinds.assign(kinds_.size(), {cannot_be});
+  // In the order of GPU types.
+  std::map<std::tuple<std::uint32_t, gpu_index, std::uint32_t>, std::vector<std::uint32_t>> free;
   for (node_index n = 0; n < c_.nodes.size(); ++n) {
     const auto& node = c_.nodes[n];
     for (std::uint32_t d = 0; d < problem_.datacenters; ++d)
       if (d != node.datacenter) idle_in_[d].set_idle(n, 0);
     if (idle_.idle(n) == 0) continue;
-    free[{node.datacenter, node.gpu}].push_back(idle_.idle(n));
-    if (std::ranges::find(gpus_, node.gpu) == gpus_.end()) {
-      gpus_.push_back(node.gpu);
-      problem_.kinds.push_back({price_per_hour(c_, n)});
-    }
-    const auto kind = std::ranges::find(gpus_, node.gpu) - gpus_.begin();
-    auto& price = problem_.kinds[static_cast<std::size_t>(kind)].price_per_hour;
+    const auto kind = kinds_.of_nodes()[n];
+    free[{node.datacenter, node.gpu, kind}].push_back(idle_.idle(n));
+    auto& price = problem_.kinds[kind].price_per_hour;
     price = std::min(price, price_per_hour(c_, n));
   }
-  for (auto& [at, nodes] : free) {
-    const auto kind = std::ranges::find(gpus_, at.second) - gpus_.begin();
-    problem_.pools.push_back({static_cast<std::uint32_t>(kind), at.first, std::move(nodes)});
-  }
+  for (auto& [at, nodes] : free)
+    problem_.pools.push_back({std::get<2>(at), std::get<0>(at), std::move(nodes)});
 }
 
 void cost_model_times::add_classes() {
-  for (std::uint32_t k = 0; k < gpus_.size(); ++k) {
+  for (std::uint32_t k = 0; k < kinds_.size(); ++k) {
     std::uint32_t largest = 0;
     for (const auto& p : problem_.pools)
       if (p.kind == k) largest = std::max(largest, std::ranges::max(p.free));
@@ -123,7 +133,7 @@ void cost_model_times::add_rows() {
     if (problem_.samples % fixed == 0) rows.push_back(fixed);
     return;
   }
-  const auto measured = measured_rows(c_, job_, gpus_);
+  const auto measured = measured_rows(c_, job_, kinds_.types());
   const auto largest = measured.empty() ? problem_.samples : 2 * measured.back();
   const auto add = [&](std::uint32_t r) {
     if (std::ranges::count(rows, r) == 0 && r <= largest && problem_.samples % r == 0 &&
@@ -140,7 +150,7 @@ void cost_model_times::set_max_stages() {
   const auto rows = std::ranges::min(problem_.rows);
   auto needed = problem_.pieces;
   for (std::uint32_t k = 0; k < problem_.classes.size(); ++k) {
-    const double memory = c_.gpus[gpus_[problem_.classes[k].kind]].memory_bytes();
+    const double memory = c_.gpus[kinds_[problem_.classes[k].kind].gpu].memory_bytes();
     for (std::uint32_t stages = 1; stages < needed; ++stages) {
       const auto count = (problem_.pieces + stages - 1) / stages;
       const auto& first = costs(facts(rows).classes[k], 0, count, stages - 1);
@@ -166,9 +176,9 @@ const cost_model_times::rows_facts& cost_model_times::facts(std::uint32_t rows) 
 
 cost_model_times::rows_facts cost_model_times::facts_of_rows(std::uint32_t rows) const {
   std::vector<stage_table::gpus_of_stage> types;
-  for (const auto g : gpus_) {
-    const auto at = std::ranges::find(c_.nodes, g, &node::gpu);
-    types.push_back({g, at->intra});
+  for (std::size_t k = 0; k < kinds_.size(); ++k) {
+    const auto at = std::ranges::find(c_.nodes, kinds_[k].gpu, &node::gpu);
+    types.push_back({kinds_[k].gpu, at->intra, kinds_[k].speed});
   }
   // The more pipelines share a program's states, the less each needs.
   const auto pipelines = job_.memory && job_.memory->zero > 0 ? problem_.microbatches(rows) : 1;
@@ -183,7 +193,7 @@ cost_model_times::rows_facts cost_model_times::facts_of_rows(std::uint32_t rows)
           std::make_unique<stage_table>(c_, job_, c.tensor, rows, types, pipelines));
       k.table = out.tables.back().get();
     }
-    const auto& gpu = c_.gpus[gpus_[c.kind]];
+    const auto& gpu = c_.gpus[kinds_[c.kind].gpu];
     k.memory_bytes = gpu.memory_bytes();
     k.launch_s = launch_s(job_, gpu);
     const link_floors::tensor_sizes sizes{k.table->min_activation_bytes(),
@@ -275,6 +285,8 @@ double cost_model_times::sum_floor_s(std::uint32_t rows, std::uint32_t cls, std:
                                      std::uint32_t count, std::uint32_t pipelines,
                                      bool kinds) const {
   if (pipelines < 2 || links_->has_domains() || job_.pipeline.overlap.value_or(false)) return 0;
+  // Devices of one node may take what was measured there.
+  if (sums_on_devices(*job_.train, job_.train->device)) return 0;
   const auto& c = problem_.classes[cls];
   const auto& on_node = peers_[kinds ? 1 : 0];
   const auto part = [&](double here) { return 2 * std::max(0.0, 1 - here / pipelines); };
@@ -407,94 +419,6 @@ double cost_model_times::line_s(const space_line& line, std::uint32_t microbatch
   }
   hop[stages - 1] = 0;
   return one_pipeline_s(steps, hop, wan, microbatches);
-}
-
-job_spec cost_model_times::job_of(const space_plan& plan) const {
-  auto job = job_;
-  job.pipeline.rows = plan.rows;
-  job.pipeline.microbatches = 0;
-  job.microbatches.reset();
-  return job;
-}
-
-std::optional<space_plan> cost_model_times::like(const space_plan& plan,
-                                                 const std::vector<plan_stage>& stages) const {
-  auto out = plan;
-  out.firsts.clear();
-  out.groups[0].seats.clear();
-  for (const auto& s : stages) {
-    // A last stage may have the head alone there, never here.
-    if (s.first % unit_ != 0 || s.count == 0) return {};
-    out.firsts.push_back(s.first / unit_);
-    const auto kind = std::ranges::find(gpus_, s.gpu.value()) - gpus_.begin();
-    const space_class same{static_cast<std::uint32_t>(kind), s.tensor_parallel};
-    const auto cls = std::ranges::find(problem_.classes, same) - problem_.classes.begin();
-    out.groups[0].seats.push_back(
-        {static_cast<std::uint32_t>(cls), plan.groups[0].seats[0].datacenter});
-  }
-  return out;
-}
-
-/// Whether its numbers are those that the job's file gives.
-bool cost_model_times::is_as_asked(const space_plan& plan) const {
-  const auto& asked = job_.pipeline;
-  const auto microbatches =
-      asked.microbatches > 0 ? asked.microbatches : job_.microbatches.value_or(0);
-  const auto other = [&](const space_group& g) { return g.microbatches != microbatches; };
-  if (microbatches > 0 && std::ranges::any_of(plan.groups, other)) return false;
-  if (asked.stages > 0 && plan.stages() != asked.stages) return false;
-  return asked.data_parallel == 0 || plan.pipelines() == asked.data_parallel;
-}
-
-/// None: a stage has too little memory.
-std::optional<std::vector<plan_stage>> cost_model_times::stages_of(const space_plan& plan,
-                                                                   const space_group& group) const {
-  std::vector<plan_stage> stages;
-  const auto& all = facts(plan.rows).classes;
-  for (std::uint32_t i = 0; i < plan.stages(); ++i) {
-    const auto& seat = group.seats[i];
-    const auto& c = problem_.classes[seat.cls];
-    const auto first = plan.firsts[i];
-    const auto end = i + 1 < plan.stages() ? plan.firsts[i + 1] : problem_.pieces;
-    const auto& of_class = all[seat.cls];
-    const auto& k = costs(of_class, first, end - first, plan.stages() - 1 - i);
-    if (!(k.bytes + (plan.stages() - i) * k.bytes_each < of_class.memory_bytes)) return {};
-    stages.push_back(
-        {piece(first), piece(end) - piece(first), c.tensor, gpus_[c.kind], 0, seat.datacenter});
-  }
-  return stages;
-}
-
-// Groups only where pipelines differ or are in several datacenters: other plans are as they always
-// were.
-std::optional<placed_plan> cost_model_times::placed(const space_plan& plan) const {
-  if (!is_as_asked(plan)) return {};
-  std::vector<pipeline_group> groups;
-  bool one_place = plan.groups.size() == 1;
-  for (const auto& g : plan.groups) {
-    auto stages = stages_of(plan, g);
-    if (!stages) return {};
-    for (const auto& s : g.seats) one_place = one_place && s.datacenter == g.seats[0].datacenter;
-    groups.push_back({g.pipelines, g.microbatches, std::move(*stages)});
-  }
-  expected<placed_plan> p;
-  if (one_place) {
-    std::vector<stage_request> stages;
-    for (const auto& s : groups[0].stages) stages.push_back({*s.gpu, s.count, s.tensor_parallel});
-    p = plan_of_stages(c_, idle_in_[plan.groups[0].seats[0].datacenter], job_of(plan), stages,
-                       groups[0].pipelines);
-  } else {
-    p = plan_of_groups(c_, idle_, job_of(plan), groups, plan.rows);
-  }
-  if (!p || !fits(c_, idle_, p->how, p->where)) return {};
-  return std::move(*p);
-}
-
-space_value cost_model_times::value(const space_plan& plan) const {
-  const auto p = placed(plan);
-  if (!p || !(p->how.samples_per_s > 0)) return {};
-  const double seconds = job_.global_batch / p->how.samples_per_s;
-  return {seconds, cost_of_run(job_, p->how, 1)};
 }
 
 }  // namespace troupe::planners

@@ -15,12 +15,17 @@
 #include "planners/cluster/idle_index.hpp"
 #include "planners/plans/fits.hpp"
 #include "planners/schedule/schedule.hpp"
+#include "planners/search/job_space/gpu_kinds.hpp"
 #include "planners/search/job_space/link_floors.hpp"
 #include "planners/search/space/space_problem.hpp"
 #include "planners/search/space/space_times.hpp"
 #include "planners/search/stage_table.hpp"
 
 namespace troupe::planners {
+
+/// Why a job's pipelines, whatever the space, are in one datacenter: who sums its gradients has no
+/// gateways. Empty: they need not be.
+std::string why_one_datacenter(const job_spec& job);
 
 /// The search's times by the cost model's closed form: `value` is evaluate(closed) of the plan on
 /// the nodes that it would have. Stages hold 1F1B's micro-batches in flight, p - i in stage i.
@@ -34,7 +39,7 @@ class cost_model_times final : public space_times {
                                                         const plan_space& space);
 
   /// The question, in the job's limits and by its objective. Classes are GPU types x degrees;
-  /// kinds are GPU types.
+  /// kinds are GPU types in nodes of one speed.
   const space_problem& problem() const { return problem_; }
   /// The plan on its GPUs; none: no memory, or no room.
   std::optional<placed_plan> placed(const space_plan& plan) const;
@@ -49,6 +54,8 @@ class cost_model_times final : public space_times {
   std::vector<std::uint64_t> summed_bytes_of(const space_plan& plan) const;
   const cluster& its_cluster() const { return c_; }
   const idle_index& idle_of(std::uint32_t datacenter) const { return idle_in_[datacenter]; }
+  /// Whether stages on GPUs of one type differ by their nodes.
+  bool has_speeds() const { return kinds_.has_speeds(); }
 
   stage_floor floor_of(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
                        std::uint32_t count, std::uint32_t behind) const override;
@@ -117,6 +124,8 @@ class cost_model_times final : public space_times {
            problem_.datacenters > 1;
   }
   bool is_as_asked(const space_plan& plan) const;
+  /// GPUs of the kinds of its seats, which its plan does not name; none: they cannot be had so.
+  std::optional<allocation> seated_on(const space_plan& plan) const;
   std::optional<std::vector<plan_stage>> stages_of(const space_plan& plan,
                                                    const space_group& group) const;
 
@@ -153,8 +162,8 @@ class cost_model_times final : public space_times {
     std::vector<double> here;  // peers_here, by class
     double max = 1;
   };
-  node_peers peers_[2];              // of pipelines that are all alike; of any kinds
-  std::vector<gpu_index> gpus_;      // by kind
+  node_peers peers_[2];  // of pipelines that are all alike; of any kinds
+  gpu_kinds kinds_;
   std::vector<idle_index> idle_in_;  // by datacenter
   std::optional<link_floors> links_;
   alike_times alike_{*this};

@@ -5,12 +5,26 @@
 #include <utility>
 
 #include "messages/base/refuse.hpp"
+#include "planners/cluster/datacenter_groups.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/search/job_space/better_plans.hpp"
 #include "planners/search/space/space_bound.hpp"
 #include "planners/search/space/space_search.hpp"
 
 namespace troupe::planners {
+
+namespace {
+
+/// The datacenters that pipelines may have together; empty: all.
+std::vector<datacenter_group> groups_of_search(const cluster& c, const job_spec& job,
+                                               const job_places& places) {
+  if (c.datacenters.size() < 2 || why_one_datacenter(job).empty()) return places.groups();
+  std::vector<datacenter_group> alone;
+  for (std::uint32_t d = 0; d < c.datacenters.size(); ++d) alone.push_back(group_of(c, {d}));
+  return alone;
+}
+
+}  // namespace
 
 expected<job_search> job_search::of(const cluster& c, const idle_index& idle, const job_spec& job,
                                     const job_places& places, const plan_space& space) {
@@ -25,8 +39,9 @@ expected<job_search> job_search::of(const cluster& c, const idle_index& idle, co
     else if (!why)
       why = times.error();
   };
-  if (places.anywhere()) add(idle);
-  for (const auto& group : places.groups()) add(idle_in(c, idle, group));
+  const auto groups = groups_of_search(c, job, places);
+  if (groups.empty()) add(idle);
+  for (const auto& group : groups) add(idle_in(c, idle, group));
   if (out.rooms_.empty()) return refuse(why.value());
   return out;
 }

@@ -36,13 +36,12 @@ struct node_kind {
 };
 
 std::vector<node_kind> kinds_of_nodes(const cluster& c, const idle_index& idle,
-                                      const std::vector<gpu_index>& kinds) {
+                                      const std::vector<std::uint32_t>& kind_of) {
   std::vector<node_kind> all;
   for (node_index n = 0; n < c.nodes.size(); ++n) {
     if (idle.idle(n) == 0) continue;
     const auto& node = c.nodes[n];
-    const auto kind =
-        static_cast<std::uint32_t>(std::ranges::find(kinds, node.gpu) - kinds.begin());
+    const auto kind = kind_of[n];
     const auto same = std::ranges::find_if(all, [&](const node_kind& k) {
       const auto& other = c.nodes[k.nodes.front()];
       return k.kind == kind && k.datacenter == node.datacenter && other.inter == node.inter &&
@@ -59,9 +58,10 @@ std::vector<node_kind> kinds_of_nodes(const cluster& c, const idle_index& idle,
 }  // namespace
 
 link_floors::link_floors(const cluster& c, const idle_index& idle,
-                         const std::vector<gpu_index>& kinds, std::uint32_t connections)
-    : cards_(kinds.size(), 0.0), unlike_of_kind_(kinds.size(), 1) {
-  const auto all = kinds_of_nodes(c, idle, kinds);
+                         const std::vector<std::uint32_t>& kind_of, std::size_t kinds,
+                         std::uint32_t connections)
+    : cards_(kinds, 0.0), unlike_of_kind_(kinds, 1) {
+  const auto all = kinds_of_nodes(c, idle, kind_of);
   for (const auto& a : all) {
     std::vector<const link*> of_kind, of_any;
     const auto add = [&](std::vector<const link*>& to, const node_kind& b) {
@@ -92,7 +92,7 @@ link_floors::link_floors(const cluster& c, const idle_index& idle,
   }
   for (std::uint32_t a = 0; a < c.datacenters.size(); ++a)
     for (auto b = a + 1; b < c.datacenters.size(); ++b) {
-      wan_pair p{link_between(c, a, b, connections), a, b, std::vector<bool>(kinds.size())};
+      wan_pair p{link_between(c, a, b, connections), a, b, std::vector<bool>(kinds)};
       bool ends[2]{};
       for (const auto& k : all) {
         if (k.datacenter != a && k.datacenter != b) continue;

@@ -13,9 +13,10 @@ namespace troupe::planners {
 /// below. Keeps references to the cluster.
 class link_floors {
  public:
-  /// `kinds`: GPU types. `connections`: of a pair of nodes over the WAN, as in pipeline_wish.
-  link_floors(const cluster& c, const idle_index& idle, const std::vector<gpu_index>& kinds,
-              std::uint32_t connections);
+  /// `kind_of`: of each node with idle GPUs, below `kinds`. `connections`: of a pair of nodes over
+  /// the WAN, as in pipeline_wish.
+  link_floors(const cluster& c, const idle_index& idle, const std::vector<std::uint32_t>& kind_of,
+              std::size_t kinds, std::uint32_t connections);
 
   /// Sizes of a tensor, at least and at most.
   struct tensor_sizes {

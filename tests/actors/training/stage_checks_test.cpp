@@ -155,6 +155,18 @@ TEST_CASE(
   auto last = s;
   last.name.stage = 2, last.peers = {at_b0, at_b0};
   CHECK(comes_from_its_stage(last, from(kind::tied_sum, 0, 0), at_a0));
+  // Last stages of a training that heals have it of each other, too.
+  auto peer = s;
+  peer.name.stage = 2, peer.peers = {at_b0, at_a1};
+  CHECK_FALSE(comes_from_its_stage(peer, from(kind::tied_sum, 1, 2), at_a1));
+  CHECK_FALSE(is_asked_by_its_stage(peer, asking(kind::tied_sum, 1, 2), at_a1));
+  peer.view = 1;
+  CHECK(comes_from_its_stage(peer, from(kind::tied_sum, 1, 2), at_a1));
+  CHECK(is_asked_by_its_stage(peer, asking(kind::tied_sum, 1, 2), at_a1));
+  CHECK_FALSE(comes_from_its_stage(peer, from(kind::tied_sum, 1, 2), at_a0));
+  CHECK_FALSE(is_asked_by_its_stage(peer, asking(kind::tied_sum, 1, 2), at_a0));
+  CHECK_FALSE(comes_from_its_stage(peer, from(kind::tied_sum, 1, 0), at_a1));
+  CHECK_FALSE(comes_from_its_stage(peer, from(kind::tied_sum, 0, 2), at_b0));
 }
 
 namespace {
@@ -193,6 +205,7 @@ struct all_stages {
         return from_p == 0 && (same ? to == from + 1 : from == to);
       case tensor::kind::partial:
       case tensor::kind::sum:
+      case tensor::kind::state:
         return !same && from == to;
       case tensor::kind::running:
       case tensor::kind::running_sum:

@@ -131,6 +131,7 @@ class stage_fixture : public actor_fixture {
     stage_options o;
     o.setup = setup;
     o.trainer = trainer_of_stage;
+    if (setup.view) o.replica = std::make_shared<stage_replica>(setup.name.pipeline, 0);
     o.start_s = it.start_s;
     if (it.slowdown != 1) o.slowdown = [f = it.slowdown] { return f; };
     o.create = std::move(it.create);

@@ -1,6 +1,7 @@
 #include "actors/training/stage_fixture.hpp"
 
 #include <algorithm>
+#include <set>
 
 // Stages agree before they update.
 
@@ -164,6 +165,60 @@ TEST_CASE("a tied model's last stage is ready before it has the tied sum, and up
   if (word_first) receive(tensor_kind::tied_sum, 0, 1000);
   if (!word_first) receive(tensor_kind::commit, 1, sizeof(double));
   CHECK(s.report().iteration == 1);
+}
+
+TEST_CASE("a tied sum whose first stage is lost after the word to update comes from a peer") {
+  auto setup = last_of_a_tied_model();
+  setup.pipelines = 2;
+  setup.peers = {this_stage, before_stage};
+  setup.view = 0;
+  stage_fixture s{setup, {.agrees = false}};
+  s.run(2);
+  for (const auto m : {0u, 1u}) s.activation(0, m);
+  s.advance(1.5);
+  auto of_peer = s.tensor_of(tensor_kind::partial, 0, 0);
+  of_peer.from.pipeline = 1;
+  s.receive(of_peer);
+  of_peer.what = tensor_kind::sum;
+  s.receive(of_peer);
+  of_peer.what = tensor_kind::ready;
+  s.receive(before_stage, of_peer, s.bytes(sizeof(double)));
+  s.advance(0.1);
+  auto lost = s.run_until(2);
+  lost.gather = 1;
+  s.run(lost);
+  REQUIRE(s.report().place);
+  lost.gather.reset();
+  lost.begin = view_begin{1, 1, {before_stage, before_stage, this_stage}, setup.peers, {0}};
+  lost.begin->update = agreed_update{2.5, {{0, 1, {}}, {1, 1, {}}}};
+  s.run(lost);
+  CHECK(s.report().iteration == 0);
+  s.take<tensor_request>();
+  s.advance(30);
+  std::set<std::pair<std::uint32_t, std::uint32_t>> asked;
+  for (const auto& r : s.take<tensor_request>()) {
+    CHECK(r.what == tensor_kind::tied_sum);
+    asked.emplace(r.to_pipeline, r.to_stage);
+  }
+  CHECK(asked == std::set<std::pair<std::uint32_t, std::uint32_t>>{{0, 0}, {1, 2}});
+  of_peer.what = tensor_kind::tied_sum;
+  s.receive(before_stage, of_peer, {});
+  s.advance(0.1);
+  CHECK(s.report().iteration == 1);
+  // And it has it for its peers, until it has done the next iteration.
+  s.take<tensor>();
+  tensor_request r;
+  r.what = tensor_kind::tied_sum;
+  r.from = {lease_of_stage, 1, 2};
+  s.receive(before_stage, r);
+  const auto given = s.take<tensor>();
+  REQUIRE(given.size() == 1);
+  CHECK(given[0].what == tensor_kind::tied_sum);
+  CHECK(given[0].to_pipeline == 1);
+  CHECK(given[0].iteration == 0);
+  r.iteration = 5;
+  s.receive(before_stage, r);
+  CHECK(s.take<tensor>().empty());
 }
 
 TEST_CASE("a tied model's last stage asks for a tied sum that is lost after the word to update") {

@@ -1,3 +1,5 @@
+#include <signal.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -79,6 +81,30 @@ TEST_CASE("a training whose node is killed goes on without it, and loses no iter
   CHECK(run.heals->lost <= 6);
   std::printf("lost-node: longest gap between two iterations %.2f s, healed in %.2f s\n",
               longest_gap_s(run), run.heals->seconds);
+}
+
+TEST_CASE(
+    "a training whose node stops for a while has its stages there again, with the same curve") {
+  three_nodes f{"stopped-node"};
+  constexpr std::uint64_t length = 120;
+  const auto undisturbed = trained(f, f.training("undisturbed", length));
+  const auto id = f.submit(f.training("stopped", length));
+  REQUIRE(f.reaches(id, 10));
+  const auto node = f.node_of_part(id, 1);
+  const auto pid = f.cluster->id(node);
+  ::kill(pid, SIGSTOP);
+  const bool healed = f.wait_until([&](const auto&) { return bool{how(f, id).heals}; });
+  ::kill(pid, SIGCONT);
+  REQUIRE(healed);
+  REQUIRE(f.wait_until(all_final));
+  INFO(f.job(id).detail);
+  CHECK(f.job(id).state == job_state::finished);
+  CHECK(f.job(id).progress.attempts == 1);
+  const auto run = how(f, id);
+  check_same_curve(undisturbed, run);
+  REQUIRE(run.heals);
+  CHECK(run.heals->count == 1);
+  CHECK(run.heals->joined.value_or(0) >= 1);
 }
 
 namespace {

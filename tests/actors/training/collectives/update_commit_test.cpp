@@ -129,6 +129,23 @@ TEST_CASE("a stage that cannot update yet names those that have not agreed") {
   CHECK(of(peer) == missing{{kind::commit, {0, 1}}});
 }
 
+TEST_CASE("a view that begins with an update says its norm and records, as the word would have") {
+  update_commit peer{agreeing_stage(1, 3, 2, 3)};
+  peer.begin({1}, pipeline_record{2, 0.5, {}});
+  CHECK_FALSE(peer.agreed());
+  peer.agree({42, {{0, 0.25, {}}, {1, 0.75, {}}, {2, 0.5, {}}}});
+  CHECK(peer.complete());
+  CHECK(peer.squared_norm() == 42);
+  CHECK(peer.missing().empty());
+  REQUIRE(peer.agreed());
+  CHECK(peer.agreed()->records.size() == 3);
+  for (std::uint32_t p = 0; p < 3; ++p) CHECK(peer.agreed()->records[p].pipeline == p);
+  // The word that was on its way says nothing new.
+  CHECK(peer.receive(agreement(kind::commit), sized_body(8)).empty());
+  CHECK(peer.error().empty());
+  CHECK(peer.squared_norm() == 42);
+}
+
 TEST_CASE("a word of another size is an error, and to update before a stage is ready, too") {
   update_commit middle{agreeing_stage(1, 3)};
   CHECK(middle.receive(agreement(kind::ready), sized_body(7)).empty());
