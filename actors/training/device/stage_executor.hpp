@@ -57,7 +57,8 @@ class stage_executor {
 
   /// The device writes its state, of this name; the result of an operation follows, as submit()'s.
   virtual void submit_state(const state_name& which) = 0;
-  /// What it has written. Fails if that cannot be read. REQUIRES: the operation has ended well.
+  /// The state that it has written. Fails if that cannot be read. REQUIRES: the operation has ended
+  /// well.
   virtual expected<payload> take_state() = 0;
   /// The device takes a peer's. Fails, without an operation, if it is no such state.
   virtual expected<void> submit_new_state(const payload& state, const state_name& which) = 0;

@@ -12,6 +12,7 @@
 
 #include "gpu/files/directory_entries.hpp"
 #include "messages/base/refuse.hpp"
+#include "messages/base/untrusted_file.hpp"
 
 namespace troupe::actors {
 
@@ -57,10 +58,9 @@ tl::unexpected<reason> not_read(const fs::path& file) {
 }
 
 expected<void> append_file(std::vector<std::byte>& all, const fs::path& file) {
-  std::error_code error;
-  const std::uint64_t size = fs::file_size(file, error);
-  std::ifstream in{file, std::ios::binary};
-  if (error || !in) return not_read(file);
+  const auto in = untrusted_file::open(file.string(), links::refused);
+  if (!in) return refuse(in.error());
+  const auto size = in->size();
   const auto name = file.filename().string();
   append(all, std::uint64_t{name.size()});
   append(all, size);
@@ -68,9 +68,7 @@ expected<void> append_file(std::vector<std::byte>& all, const fs::path& file) {
   all.insert(all.end(), bytes.begin(), bytes.end());
   const auto at = all.size();
   all.resize(at + size);
-  if (size > 0 && !in.read(reinterpret_cast<char*>(all.data() + at), std::streamsize(size)))
-    return not_read(file);
-  return {};
+  return in->read(0, std::span{all}.subspan(at));
 }
 
 /// A name from another host must not lead out of the folder.

@@ -12,8 +12,8 @@ namespace troupe::actors {
 
 namespace {
 
-/// No other stage has the tensor.
-constexpr double never_s = 3600;
+/// A sum waits for a stage of this node, which loses nothing, before it waits for others.
+constexpr double own_node_s = request_timeout::min_s;
 
 /// The path of tensors that do not leave the datacenter.
 wan_path inside_datacenter() {
@@ -142,14 +142,15 @@ double stage_tensors::request_after_s(tensor::kind k) const {
 void stage_tensors::await(std::size_t at, const stage_step* next) {
   const std::pair where{owner_.training->iteration(), at};
   if (std::exchange(awaited_, where) == where) return;
-  double after_s = never_s;
+  std::optional<double> after_s;
   if (next)
     after_s = request_after_s(next->what == stage_step::kind::forward ? tensor::kind::activation
                                                                       : tensor::kind::gradient);
   else
-    for (const auto& r : missing()) after_s = std::min(after_s, r.older_than_s);
+    for (const auto& r : missing())
+      after_s = std::min(after_s.value_or(r.older_than_s), r.older_than_s);
   waiting_since_s_ = host().now_s();
-  check_at(waiting_since_s_ + after_s);
+  check_at(waiting_since_s_ + after_s.value_or(own_node_s));
 }
 
 /// There is one timer, for the earliest time; when it fires, it is set for the next one. A timer
@@ -168,10 +169,13 @@ void stage_tensors::check_at(double at_s) {
 
 void stage_tensors::request_missing() {
   const auto requests = missing();
-  if (requests.empty()) return;
   const double now_s = host().now_s();
+  if (requests.empty()) {
+    if (owner_.waits_for() == wait::sums) check_at(now_s + own_node_s);
+    return;
+  }
   if (now_s + timer_rounding_s < request_at_s_) return check_at(request_at_s_);
-  double retry_s = never_s;
+  double retry_s = requests.front().older_than_s / 2;
   for (const auto& r : requests) {
     host().send(address_of(r.to_pipeline, r.to_stage), r);
     retry_s = std::min(retry_s, r.older_than_s / 2);

@@ -116,7 +116,7 @@ void trainer_state::call_back() {
   const double held_s = settings.lease_s + std::max(2 * settings.heartbeat_s, 1.0);
   for (const auto& d : healing_.take_absent(now_s(), settings.heartbeat_s, held_s)) {
     auto s = healing_.standby_of(plan_, d);
-    // What a program's last stage has of a tied layer is in the first one's files.
+    // A program's last stage has its part of a tied layer in the first one's files.
     if (s.how.program && s.name.stage > 0 && tied_to_another(s)) continue;
     s.sent_s = now_s();
     o_.messenger.send(d.node, s);

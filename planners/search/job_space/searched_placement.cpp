@@ -77,7 +77,9 @@ bool seat_by_load(const cluster& c, const idle_index& idle, const gpu_kinds& kin
 bool is_searched(const job_spec& job) {
   const auto work = facts_of(job);
   const auto& wish = job.pipeline;
-  return work.has_stages && work.has_model && job.objective == "fastest" &&
+  // Within a decision's steps the search may find no plan that keeps a budget, where it was
+  // accepted with more: the job would wait for ever.
+  return work.has_stages && work.has_model && job.objective == "fastest" && !job.limits.budget &&
          job.train->costs.empty() && wish.cut.empty() && wish.stages_per_datacenter == 0 &&
          wish.virtual_stages <= 1 && context_parallel_of(wish) == 1;
 }

@@ -5,8 +5,12 @@
 #include <cstdio>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "harness/source_dir.hpp"
+#include "messages/base/random.hpp"
 #include "processes/trainings.hpp"
+#include "runtime/host/pause.hpp"
 
 // Trainings that lose nodes for good, in real processes: the peers of the lost stages go on for
 // them.
@@ -146,4 +150,49 @@ TEST_CASE("a training heals in a tenth of the time that its restart takes, with 
   const double restarted_s = gap_s(f, "restart", undisturbed);
   std::printf("heal-or-restart: gap %.2f s healed, %.2f s restarted\n", healed_s, restarted_s);
   CHECK(restarted_s >= 10 * healed_s);
+}
+
+TEST_CASE(
+    "of 20 nodes lost at random moments none costs an iteration, whether it comes back or not",
+    "[.long]") {
+  constexpr int rounds = 20;
+  three_nodes f{"lost-at-random"};
+  constexpr std::uint64_t length = 80;
+  const auto undisturbed = trained(f, f.training("undisturbed", length));
+  random_source random{17};
+  std::vector<double> gaps;
+  for (int round = 0; round < rounds; ++round) {
+    const bool comes_back = round % 2 == 1;
+    CAPTURE(round, comes_back);
+    const auto id = f.submit(f.training(fmt::format("lost-{}", round), length));
+    REQUIRE(f.reaches(id, 5 + random.below(20)));
+    const auto node = f.node_of_part(id, 1 + random.below(2));
+    runtime::pause(0.2 * random.uniform());
+    if (comes_back) {
+      const auto pid = f.cluster->id(node);
+      ::kill(pid, SIGSTOP);
+      runtime::pause(0.3 + 1.5 * random.uniform());
+      ::kill(pid, SIGCONT);
+    } else {
+      f.cluster->kill(node);
+    }
+    REQUIRE(f.wait_until(all_final));
+    INFO(f.job(id).detail);
+    const auto run = how(f, id);
+    for (const auto& e : run.events) UNSCOPED_INFO(e);
+    CHECK(f.job(id).state == job_state::finished);
+    CHECK(f.job(id).progress.attempts == 1);
+    check_same_curve(undisturbed, run);
+    if (!comes_back) CHECK(run.heals);
+    gaps.push_back(longest_gap_s(run));
+    const auto joined = run.heals ? run.heals->joined.value_or(0) : 0;
+    std::printf("lost-at-random %d: %s, longest gap %.2f s, %llu joined\n", round,
+                comes_back ? "stopped" : "killed", gaps.back(),
+                static_cast<unsigned long long>(joined));
+    if (!comes_back) CHECK(f.cluster->restart(node));
+    REQUIRE(f.wait_for_nodes());
+  }
+  std::ranges::sort(gaps);
+  std::printf("lost-at-random: median of the longest gaps %.2f s, the longest %.2f s\n",
+              gaps[gaps.size() / 2], gaps.back());
 }
