@@ -33,12 +33,15 @@ class bound_search {
 
  private:
   void use_shares(bool own) {
+    own_shares_ = own;
     rows_.clear();
     for (std::size_t r = 0; r < problem_.rows.size(); ++r)
       rows_.emplace_back(floors_, paths_, room_, r, attempt_, own);
   }
 
   double with_shares(double best, double low) {
+    if (problem_.goal == space_goal::fastest && best < unbounded && own_shares_)
+      return divide(best);
     if (problem_.goal == space_goal::fastest) return bisect(low, best, &bound_search::none_as_fast);
     // From where on there may be plans at all: roughly.
     fastest_s_ = 1e-6;
@@ -50,10 +53,13 @@ class bound_search {
 
   /// Part of the budget for each attempt, so that one that leads nowhere leaves some for others.
   bool attempt(double value, bool (bound_search::*refuted)(double)) {
-    constexpr std::uint64_t attempts = 5;
+    return within_part(5, [&] { return (this->*refuted)(value); });
+  }
+  template <class Refuted>
+  bool within_part(std::uint64_t attempts, Refuted refuted) {
     const auto units = budget_.left() / attempts + 1;
     attempt_ = planning_budget{units};
-    const bool shown = (this->*refuted)(value);
+    const bool shown = refuted();
     budget_.spend(units - attempt_.left());
     return shown;
   }
@@ -85,6 +91,79 @@ class bound_search {
     return true;
   }
 
+  /// Plans of some rows, numbers of pipelines and tails, none of which is as fast as `value`.
+  struct open_box {
+    double value = 0, step = 0;  // parts of the best plan's seconds; what is tried next
+    std::size_t rows = 0;
+    plan_box box;
+  };
+
+  /// Always the box with the smallest value is looked at: it is raised by a step, or divided, or
+  /// the step gets smaller.
+  double divide(double best) {
+    constexpr double first_step = 0.75, later_step = 0.1, last_step = 0.003;
+    const auto above = [](const open_box& a, const open_box& b) { return a.value > b.value; };
+    std::vector<open_box> open;
+    const auto add = [&](const open_box& b) {
+      open.push_back(b);
+      std::ranges::push_heap(open, above);
+    };
+    for (std::size_t r = 0; r < rows_.size(); ++r)
+      if (floors_.possible(r))
+        add({0, first_step, r, {0, 1, rows_[r].max_pipelines(), 0, unbounded, unbounded}});
+    // The cheaper paths first.
+    bool joins = false;
+    const auto all = budget_.left();
+    for (auto& r : rows_) r.set_joins(false);
+    const auto join = [&] {
+      joins = true;
+      for (auto& r : rows_) r.set_joins(true);
+      for (auto& b : open) b.step = std::max(b.step, later_step);
+    };
+    while (!open.empty() && !budget_.exhausted()) {
+      if (!joins && budget_.left() < all / 2) join();
+      std::ranges::pop_heap(open, above);
+      auto at = open.back();
+      open.pop_back();
+      const double value = std::min(1.0, at.value + at.step);
+      at.box.seconds = value * best;
+      if (within_part(6, [&] { return rows_[at.rows].refuted_whole(at.box); })) {
+        at.value = value, at.step = std::min(at.step, later_step);
+        if (value < 1) add(at);
+        continue;
+      }
+      if (at.step > later_step && at.box.to_pipelines <= 2 * at.box.from_pipelines) {
+        at.step /= 2;
+        add(at);
+        continue;
+      }
+      auto lower = at, upper = at;
+      const double middle_s = rows_[at.rows].middle_tail_s(at.box, at.step);
+      if (at.box.to_pipelines > std::min(2.0, 1 + 4 * at.step) * at.box.from_pipelines) {
+        const auto middle = middle_of(at.box.from_pipelines, at.box.to_pipelines);
+        lower.box.to_pipelines = middle, upper.box.from_pipelines = middle + 1;
+      } else if (middle_s < unbounded) {
+        lower.box.to_s = upper.box.from_s = middle_s;
+      } else {
+        at.step /= 2;
+        add(at);
+        if (at.step < last_step && joins) break;
+        if (at.step < first_step / 40 && !joins) join();
+        continue;
+      }
+      add(lower);
+      add(upper);
+    }
+    return open.empty() ? best : open.front().value * best;
+  }
+
+  /// The last of the lower half of the ratio.
+  static std::uint32_t middle_of(std::uint32_t from, std::uint32_t to) {
+    auto middle = from;
+    while (std::uint64_t{middle} * middle < std::uint64_t{from} * to) ++middle;
+    return std::clamp(middle, from, to - 1);
+  }
+
   /// The largest value, at most `best`, that could be refuted: first with few boxes, then with more
   /// of them.
   double bisect(double low, double best, bool (bound_search::*refuted)(double)) {
@@ -113,10 +192,11 @@ class bound_search {
   const space_problem problem_;
   space_room room_;
   floor_table floors_;
-  line_paths paths_;
+  joined_paths paths_;
   planning_budget &budget_, attempt_;
   std::vector<box_refuter> rows_;
   smallest_box parts_;
+  bool own_shares_ = true;
   double fastest_s_ = 0;
 };
 
