@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "planners/solver/linear_program.hpp"
@@ -368,7 +369,9 @@ bool box_refuter::numbers_refute(const priced_box& at, const step_range& range) 
   for (std::uint32_t p = 1; p <= paths_.max_stages(); ++p)
     if (auto n = numbers_of(at.box, range, p, paths_.cost(p)); !n.empty())
       all.push_back({p, std::move(n)});
-  for (const double part : {1.0, 2.0, 0.5, 4.0, 0.25, 16.0}) {
+  // Paths that know nodes are more work: fewer of them.
+  static constexpr double parts[]{1.0, 2.0, 0.5, 4.0, 0.25, 16.0, 1.4, 0.7, 0.1, 1000.0};
+  for (const double part : std::span{parts}.first(joins_ ? 6 : std::size(parts))) {
     if (all.empty()) return true;
     const double worth = part * range.below_s;
     std::uint32_t stages = 0;

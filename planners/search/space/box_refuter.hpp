@@ -188,7 +188,7 @@ class box_refuter {
   std::size_t rows_index_;
   std::uint32_t microbatches_, max_pipelines_ = 1;
   planning_budget& budget_;
-  bool own_shares_ = true, joins_ = true;
+  bool own_shares_ = true, joins_ = false;
   std::vector<std::uint32_t> gpus_;  // by kind
   std::map<std::uint32_t, std::vector<double>> tails_;
   std::vector<double> early_;  // by stages - 1: at most so many steps
