@@ -30,8 +30,10 @@ class bound_search {
     double bound =
         fastest ? within_cheap_part([&] { return with_shares(best); }) : with_shares(best);
     // Paths that know nodes rule out more, and so do rows and numbers of pipelines by themselves.
-    if (fastest && !budget_->exhausted()) bound = std::max(bound, divide(bound, best));
-    return bound;
+    if (!fastest || budget_->exhausted()) return bound;
+    // With ranges and lines of their own.
+    use_shares(problem_.space.own_shares);
+    return std::max(bound, divide(bound, best));
   }
 
  private:
