@@ -65,7 +65,7 @@ class bound_search {
   template <class Bound>
   double within_cheap_part(Bound bound) {
     constexpr std::uint64_t enough = 216'000'000;
-    auto own = budget_->part(std::min(enough, budget_->left() / 3 * 2));
+    auto own = budget_->part(std::min(enough, budget_->left() / 4 * 3));
     auto* all = std::exchange(budget_, &own);
     const double found = bound();
     budget_ = all;
@@ -123,7 +123,7 @@ class bound_search {
   /// From a value that no plan is as fast as on, always the box with the smallest value is looked
   /// at: it is raised by a step, or divided, or the step gets smaller.
   double divide(double low, double best) {
-    constexpr double first_step = 0.1, last_step = 0.003;
+    constexpr double first_step = 0.02, last_step = 0.003;
     const auto above = [](const open_box& a, const open_box& b) { return a.value > b.value; };
     std::vector<open_box> open;
     const auto add = [&](const open_box& b) {
