@@ -18,7 +18,7 @@ using namespace troupe::planners;
 
 namespace {
 
-constexpr double no_line = std::numeric_limits<double>::infinity();
+constexpr double no_noded_line = std::numeric_limits<double>::infinity();
 
 /// Ranges of equal length have equal floors but for the first stage's and those of a heavy piece.
 class noded_times final : public space_times {
@@ -29,7 +29,7 @@ class noded_times final : public space_times {
     for (auto* side : {in_front_, behind_})
       for (int c = 0; c < 4; ++c) {
         side[c] = {r.uniform(), r.chance(0.5) ? 0.4 * r.uniform() : 0.0, 0};
-        if (r.chance(0.05)) side[c].way_s = no_line;
+        if (r.chance(0.05)) side[c].way_s = no_noded_line;
       }
     first_s_ = 2 * r.uniform(), send_s_ = 0.3 * r.uniform();
     card_s_ = r.chance(0.2) ? 0 : 2 * r.uniform();
@@ -38,7 +38,7 @@ class noded_times final : public space_times {
 
   stage_floor floor_of(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
                        std::uint32_t count, std::uint32_t behind) const override {
-    if (count * (behind + 1) > held_[cls]) return {no_line, no_line};
+    if (count * (behind + 1) > held_[cls]) return {no_noded_line, no_noded_line};
     const double s = rows * work_s(cls, first, count);
     return {s + (behind > 0 ? send_s_ : 0), s};
   }
@@ -80,10 +80,10 @@ struct every_noded_line {
   const noded_times& times;
   joined_paths::question q;
   std::vector<double> prices;
-  double max_tail_s = no_line;
+  double max_tail_s = no_noded_line;
   bool exact_peers = false;  // else as many as the paths allow
   std::vector<one_stage> line{};
-  double best = no_line;
+  double best = no_noded_line;
   /// Only lines of this cut and these classes, if there are any.
   const joined_line* only = nullptr;
 
@@ -145,9 +145,9 @@ struct every_noded_line {
         way_s += times.leaving_floor(1, s.cls, true).way_s;
         step_s += times.leaving_floor(1, s.cls, true).step_s;
       }
-      if (!(step_s <= q.limit_s) || !(way_s < no_line)) return no_line;
+      if (!(step_s <= q.limit_s) || !(way_s < no_noded_line)) return no_noded_line;
       if (q.within_tails && times.tail_floor_s(1, s.cls, s.first, s.count, 2) > max_tail_s)
-        return no_line;
+        return no_noded_line;
       all += q.worth_s * prices[c.kind] * c.tensor;
       if (!(q.pipelines > 0 && q.joined)) {
         all += way_s;
@@ -188,7 +188,7 @@ struct every_noded_line {
         }
   }
   double cheapest(std::uint32_t stages) {
-    best = no_line;
+    best = no_noded_line;
     add_stages(0, stages);
     return best;
   }
@@ -221,7 +221,7 @@ TEST_CASE("the cheapest lines that know nodes are those of all cuts, classes and
     const space_room room{p};
     floor_table floors{p, times, room};
     joined_paths paths{floors};
-    std::vector<double> tails(floors.place_of(1, 0, 0), no_line);
+    std::vector<double> tails(floors.place_of(1, 0, 0), no_noded_line);
     for (std::uint32_t first = 0; first < p.pieces; ++first)
       for (std::uint32_t count = 1; first + count <= p.pieces; ++count)
         for (std::uint32_t c = 0; c < p.classes.size(); ++c)
@@ -240,8 +240,8 @@ TEST_CASE("the cheapest lines that know nodes are those of all cuts, classes and
         all.only = nullptr, all.exact_peers = false;
         const double best = all.cheapest(stages);
         CAPTURE(i, run, stages, q.pipelines, q.of_last_node, q.within_tails, q.joined, best);
-        if (!(best < no_line)) {
-          CHECK(paths.cost(stages) == no_line);
+        if (!(best < no_noded_line)) {
+          CHECK(paths.cost(stages) == no_noded_line);
           ++excluded;
           continue;
         }

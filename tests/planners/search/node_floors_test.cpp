@@ -19,7 +19,7 @@ using namespace troupe::planners;
 
 namespace {
 
-constexpr double no_time = std::numeric_limits<double>::infinity();
+constexpr double unbounded_s = std::numeric_limits<double>::infinity();
 
 /// Nodes of one to four GPUs of up to two types, with slow cards.
 struct small_nodes {
@@ -167,7 +167,7 @@ TEST_CASE("no plan is faster than its hops that leave a node and its nodes' sums
       if (!plan) continue;
       const double seconds = (*times)->value(*plan).seconds;
       const auto placed = (*times)->placed(*plan);
-      if (!(seconds < no_time) || !placed) continue;
+      if (!(seconds < unbounded_s) || !placed) continue;
       const auto at = lay_out_pipelines(x.c, placed->where, (*times)->job_of(*plan), placed->how);
       REQUIRE(at);
       ++valued;
