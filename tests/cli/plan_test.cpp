@@ -356,12 +356,12 @@ datacenters:
       "--space: found 'wide', expected one of full, alike"));
 }
 
-TEST_CASE("plan --space plans trainings, but none whose file names the cut") {
+TEST_CASE("plan --space plans a training unless its job file fixes the cut") {
   const auto r =
       troupe::test::troupe({"plan", shipped("jobs/train-uneven.yaml"), "--cluster",
                             shipped("clusters/uneven.yaml"), "--space", "full", "--json"});
   CHECK(r.status == 1);
-  CHECK(r.document()["reason"].get<std::string>().find("names cut, groups") != std::string::npos);
+  CHECK(r.document()["reason"].get<std::string>().find("fixes cut, groups") != std::string::npos);
 }
 
 TEST_CASE("a plan of groups over datacenters has the same seconds when estimate reads it") {

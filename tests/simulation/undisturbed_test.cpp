@@ -118,6 +118,28 @@ lossy_run run_with(std::vector<timed_crash> crashes, std::uint64_t iterations,
   return run;
 }
 
+/// It goes on in its one attempt, with the weights of an undisturbed one; no stage updates twice.
+void check_healed_once(const lossy_run& run, std::uint64_t iterations) {
+  INFO(run.job.detail);
+  CHECK(run.wrong.empty());
+  CHECK(run.job.state == job_state::finished);
+  CHECK(run.job.progress.attempts == 1);
+  REQUIRE(run.report.iterations.size() == iterations);
+  for (std::uint64_t i = 1; i <= iterations; ++i) {
+    CHECK(run.report.iterations[i - 1].iteration == i);
+    CHECK(run.updates[i] <= 4);
+  }
+  REQUIRE(run.report.heals);
+  CHECK(run.report.heals->count == 1);
+}
+
+/// When a training is this far in its eleventh iteration.
+double moment_s(const training_report& undisturbed, double part) {
+  const auto& all = undisturbed.iterations;
+  const double begin_s = all.front().begin_s;
+  return begin_s + (10 + part) * (all.back().end_s - begin_s) / static_cast<double>(all.size());
+}
+
 }  // namespace
 
 TEST_CASE("a training that loses a node goes on with what is left, and has the same weights") {
@@ -126,57 +148,28 @@ TEST_CASE("a training that loses a node goes on with what is left, and has the s
   REQUIRE(undisturbed.job.state == job_state::finished);
   REQUIRE(undisturbed.report.iterations.size() == iterations);
   CHECK_FALSE(undisturbed.report.heals);
-  const auto& first = undisturbed.report.iterations.front();
-  const double begin_s = first.begin_s,
-               each_s = (undisturbed.report.iterations.back().end_s - begin_s) / iterations;
   for (const char* node : {"n-1", "n-2", "n-3"})
     for (int k = 0; k < 12; ++k) {
-      // At twelve moments of an iteration.
-      const double at_s = begin_s + (10 + k / 12.0) * each_s;
-      CAPTURE(node, k, at_s, each_s);
+      const double at_s = moment_s(undisturbed.report, k / 12.0);
+      CAPTURE(node, k, at_s);
       const auto run = run_with({{node, at_s, 1e6}}, iterations);
-      INFO(run.job.detail);
-      for (const auto& e : run.report.events) UNSCOPED_INFO(e);
-      CHECK(run.wrong.empty());
-      CHECK(run.job.state == job_state::finished);
-      CHECK(run.job.progress.attempts == 1);
-      REQUIRE(run.report.iterations.size() == iterations);
-      for (std::uint64_t i = 1; i <= iterations; ++i) {
-        CHECK(run.report.iterations[i - 1].iteration == i);
-        CHECK(run.updates[i] <= 4);  // none is done twice
-      }
-      REQUIRE(run.report.heals);
-      CHECK(run.report.heals->count == 1);
+      check_healed_once(run, iterations);
       CHECK(run.report.heals->lost == 1);
     }
 }
 
-TEST_CASE("a node that is cut off for a while has its stages again, and the same weights") {
+TEST_CASE("a node that is cut off and comes back gets its stages back, with the same weights") {
   constexpr std::uint64_t iterations = 150;
   const auto undisturbed = run_with({}, iterations);
   REQUIRE(undisturbed.report.iterations.size() == iterations);
-  const auto& first = undisturbed.report.iterations.front();
-  const double begin_s = first.begin_s,
-               each_s = (undisturbed.report.iterations.back().end_s - begin_s) / iterations;
   for (const char* node : {"n-1", "n-2", "n-3"})
     for (int k = 0; k < 50; ++k) {
       // Also while a sum of a tied embedding is on its way, whose update others have done.
-      const double at_s = begin_s + (10 + k / 50.0) * each_s;
-      CAPTURE(node, k, at_s, each_s);
+      const double at_s = moment_s(undisturbed.report, k / 50.0);
+      CAPTURE(node, k, at_s);
       const auto run = run_with({}, iterations, "heal", {{{node}, {}, at_s, at_s + 3.5}});
-      INFO(run.job.detail);
-      for (const auto& e : run.report.events) UNSCOPED_INFO(e);
-      CHECK(run.wrong.empty());
-      CHECK(run.job.state == job_state::finished);
-      CHECK(run.job.progress.attempts == 1);
-      REQUIRE(run.report.iterations.size() == iterations);
-      for (std::uint64_t i = 1; i <= iterations; ++i) {
-        CHECK(run.report.iterations[i - 1].iteration == i);
-        CHECK(run.updates[i] <= 4);
-      }
+      check_healed_once(run, iterations);
       CHECK(run.updates[iterations] == 4);  // the device that is back updates like the others
-      REQUIRE(run.report.heals);
-      CHECK(run.report.heals->count == 1);
       CHECK(run.report.heals->joined == 1u);
     }
 }

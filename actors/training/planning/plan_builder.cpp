@@ -131,7 +131,7 @@ class plan_builder {
         return refuse(
             reason::kind::infeasible,
             "the pipelines of stage {} are in several datacenters, and `gradients: torch` "
-            "sums inside one only: give the program `gradients: host`",
+            "cannot sum across datacenters: give the program `gradients: host`",
             s);
     return {};
   }

@@ -121,7 +121,7 @@ void stage_state::give_tied_sum(const tensor_request& r) {
   t.to_pipeline = r.from.pipeline;
   t.to_stage = r.from.stage;
   t.iteration = r.iteration;
-  t.bytes = sum->bytes().size();
+  t.bytes = std::max<std::uint64_t>(sum->bytes().size(), o_.setup.costs.tied_bytes);
   tensors_.give(std::move(t), std::move(*sum));
 }
 

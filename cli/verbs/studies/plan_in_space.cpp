@@ -78,7 +78,7 @@ expected<space_answer> search(const space_request& r, const planners::plan_space
   if (work.has_stages && (!wish.cut.empty() || wish.groups || wish.stages_per_datacenter > 0 ||
                           !r.job.train->costs.empty()))
     return refuse(reason::kind::invalid,
-                  "a search for pipelines chooses cut and places of a training; '{}' names cut, "
+                  "the search chooses the cut and the nodes of a training, but '{}' fixes cut, "
                   "groups, stages_per_datacenter or step times",
                   r.job.name);
   space_answer a;

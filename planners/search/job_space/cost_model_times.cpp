@@ -21,7 +21,8 @@ constexpr double cannot_be = std::numeric_limits<double>::infinity();
 std::string why_one_datacenter(const job_spec& job) {
   if (!job.train || !job.train->program || !sums_on_devices(*job.train, job.train->device))
     return {};
-  return "all pipelines are in one datacenter, since `gradients: torch` sums inside one only; "
+  return "all pipelines are in one datacenter, since `gradients: torch` cannot sum across "
+         "datacenters; "
          "`gradients: host` sums over several";
 }
 

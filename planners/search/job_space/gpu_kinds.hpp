@@ -42,7 +42,7 @@ class gpu_kinds {
   std::vector<std::uint32_t> of_nodes_;
 };
 
-/// The GPUs of a stage of one pipeline: so many of a node of the kind.
+/// The GPUs of a stage of one pipeline: `tensor` of them, in one node of the kind.
 struct kind_seat {
   std::uint32_t kind = 0, datacenter = 0, tensor = 1;
 };

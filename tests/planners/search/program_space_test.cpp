@@ -253,7 +253,7 @@ TEST_CASE("a program's layers are cut by its profile and by its nodes' speeds") 
   const auto c = cores({{0.5, 1}});
   CHECK(pieces_by_node(c, searched(c, job)) == std::vector<std::uint32_t>{4, 8});
 
-  // Layers that take longer count as so many: 0.42 s in the slower stage, for 0.45 s or more.
+  // A longer layer counts by its time: 0.42 s in the slower stage, for 0.45 s or more.
   std::vector<double> seconds(12, 0.01);
   seconds[0] = seconds[1] = 0.05;
   auto skewed = program_job(job.model, seconds, 12);
@@ -272,7 +272,7 @@ TEST_CASE("a program's layers are cut by its profile and by its nodes' speeds") 
   CHECK(pieces_by_node(c, searched(c, glued)) == std::vector<std::uint32_t>{3, 9});
 }
 
-TEST_CASE("pipelines of a program have shares by their nodes' speeds, in two datacenters as well") {
+TEST_CASE("pipelines of a program get shares by node speed, also across two datacenters") {
   auto job = twelve_layers();
   job.pipeline.stages = 1, job.pipeline.data_parallel = 2, job.pipeline.rows = 1;
   for (const bool apart : {false, true}) {
@@ -291,7 +291,7 @@ TEST_CASE("a program that sums by torch keeps its pipelines in one datacenter, a
   const auto over_both = searched(c, job);
   CHECK(over_both.where.size() == 4);
   job.train->program->gradients = "torch";
-  CHECK_THAT(why_one_datacenter(job), Contains("`gradients: torch` sums inside one"));
+  CHECK_THAT(why_one_datacenter(job), Contains("`gradients: torch` cannot sum across"));
   const auto in_one = searched(c, job);
   REQUIRE(in_one.where.size() == 2);
   CHECK(c.nodes[in_one.where[0].node].datacenter == c.nodes[in_one.where[1].node].datacenter);
@@ -376,7 +376,7 @@ TEST_CASE("the default policy cuts a fastest program by its nodes, the others by
   CHECK(cut_of(start_of_one(c, "troupe", job).how) == std::vector<std::uint32_t>{6, 6});
 }
 
-TEST_CASE("a built-in model is cut by the search, too, unless its file says how") {
+TEST_CASE("the search also cuts a built-in model unless its job file fixes the cut") {
   auto job = sample::job(sample::gpt("small", 256, 6, 4, 128, 1000), 12);
   job.objective = "fastest";
   job.train.emplace().device = "cpu";

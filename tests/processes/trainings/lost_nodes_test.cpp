@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <string>
 #include <vector>
 
 #include <fmt/format.h>
@@ -61,6 +62,20 @@ double longest_gap_s(const training_report& r) {
   return longest;
 }
 
+/// The training has ended in its first attempt, with the undisturbed curve.
+training_report ended_like(three_nodes& f, job_id id, const training_report& undisturbed) {
+  const bool ended = f.wait_until(all_final);
+  auto run = how(f, id);
+  std::string events;
+  for (const auto& e : run.events) events += e + '\n';
+  INFO(f.job(id).detail << '\n' << events);
+  REQUIRE(ended);
+  CHECK(f.job(id).state == job_state::finished);
+  CHECK(f.job(id).progress.attempts == 1);
+  check_same_curve(undisturbed, run);
+  return run;
+}
+
 }  // namespace
 
 TEST_CASE("a training whose node is killed goes on without it, and loses no iteration") {
@@ -72,12 +87,7 @@ TEST_CASE("a training whose node is killed goes on without it, and loses no iter
   f.cluster->kill(f.node_of_part(id, 1));
   REQUIRE(f.reaches(id, 40));
   f.cluster->kill(f.node_of_part(id, 2));
-  REQUIRE(f.wait_until(all_final));
-  INFO(f.job(id).detail);
-  CHECK(f.job(id).state == job_state::finished);
-  CHECK(f.job(id).progress.attempts == 1);
-  const auto run = how(f, id);
-  check_same_curve(undisturbed, run);
+  const auto run = ended_like(f, id, undisturbed);
   REQUIRE(run.heals);
   CHECK(run.heals->count == 2);
   // The second node may have had stages of the first.
@@ -88,7 +98,8 @@ TEST_CASE("a training whose node is killed goes on without it, and loses no iter
 }
 
 TEST_CASE(
-    "a training whose node stops for a while has its stages there again, with the same curve") {
+    "a training whose node is stopped and continued gets its stages back there, with the same "
+    "curve") {
   three_nodes f{"stopped-node"};
   constexpr std::uint64_t length = 120;
   const auto undisturbed = trained(f, f.training("undisturbed", length));
@@ -100,12 +111,7 @@ TEST_CASE(
   const bool healed = f.wait_until([&](const auto&) { return bool{how(f, id).heals}; });
   ::kill(pid, SIGCONT);
   REQUIRE(healed);
-  REQUIRE(f.wait_until(all_final));
-  INFO(f.job(id).detail);
-  CHECK(f.job(id).state == job_state::finished);
-  CHECK(f.job(id).progress.attempts == 1);
-  const auto run = how(f, id);
-  check_same_curve(undisturbed, run);
+  const auto run = ended_like(f, id, undisturbed);
   REQUIRE(run.heals);
   CHECK(run.heals->count == 1);
   CHECK(run.heals->joined.value_or(0) >= 1);
@@ -176,13 +182,7 @@ TEST_CASE(
     } else {
       f.cluster->kill(node);
     }
-    REQUIRE(f.wait_until(all_final));
-    INFO(f.job(id).detail);
-    const auto run = how(f, id);
-    for (const auto& e : run.events) UNSCOPED_INFO(e);
-    CHECK(f.job(id).state == job_state::finished);
-    CHECK(f.job(id).progress.attempts == 1);
-    check_same_curve(undisturbed, run);
+    const auto run = ended_like(f, id, undisturbed);
     if (!comes_back) CHECK(run.heals);
     gaps.push_back(longest_gap_s(run));
     const auto joined = run.heals ? run.heals->joined.value_or(0) : 0;

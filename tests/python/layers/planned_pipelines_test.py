@@ -107,9 +107,9 @@ class PlannedPipelines(Scratch):
     def test_torch_is_refused_two_datacenters_with_the_reason(self):
         job = self.job("torch", {"stages": 1, "data_parallel": 2, "rows": 1}, gradients="torch")
         near_both = self.planned(job, self.cluster("near", near))
-        self.assertIn("`gradients: torch` sums inside one only", near_both["one_datacenter"])
+        self.assertIn("`gradients: torch` cannot sum across datacenters", near_both["one_datacenter"])
         refused = self.planned(job, self.cluster("apart", apart), status=1)
-        self.assertIn("`gradients: torch` sums inside one only", refused["reason"])
+        self.assertIn("`gradients: torch` cannot sum across datacenters", refused["reason"])
 
 
 if __name__ == "__main__":

@@ -240,7 +240,7 @@ TEST_CASE("a second loss while a device joins leaves both out, and those that ar
   CHECK_FALSE(h.heals_so_far()->joined);
 }
 
-TEST_CASE("a device that does not answer, or does not get ready, is given up") {
+TEST_CASE("a device that does not answer or cannot start is given up") {
   auto plan = planned(2);
   healing h{plan, in_one_site};
   h.lose(3, 1);

@@ -98,7 +98,7 @@ TEST_CASE("a state that is cut into parts is put together again, in their order"
   CHECK(taken.take().values<std::uint8_t>() == state.values<std::uint8_t>());
 }
 
-TEST_CASE("a state of a peer that cannot give it, or whose parts contradict each other, fails") {
+TEST_CASE("a join fails if the peer cannot read its state or sends inconsistent parts") {
   state_parts taken;
   CHECK_FALSE(taken.add(part(0, 0), {}));
   CHECK_FALSE(taken.add(part(0, max_state_parts + 1), {}));
