@@ -38,16 +38,20 @@ void stage_replica::take(std::uint64_t iteration) {
 bool stage_replica::begin(std::uint64_t view, const std::vector<std::uint32_t>& pipelines,
                           bool resets) {
   const std::lock_guard lock{guard_};
-  if (view_ == view) return false;
-  TROUPE_INVARIANT(view_ < view, "views of a training are begun in their order");
+  TROUPE_INVARIANT(view_ <= view, "views of a training are begun in their order");
   TROUPE_INVARIANT(std::ranges::is_sorted(pipelines),
                    "pipelines go through a stage in ascending order");
-  view_ = view;
-  pipelines_ = pipelines;
-  waiting_.clear();  // those that waited in the view before have stopped
-  resetting_ = resets;
-  if (resets) taken_.clear();
-  return resets;
+  if (view_ < view) {
+    view_ = view;
+    pipelines_ = pipelines;
+    resetting_ = has_begun_ = false;
+    // A stage that is new in the view may wait already; those that have stopped wait again.
+    wake_all();
+  }
+  if (!resets || std::exchange(has_begun_, true)) return false;
+  resetting_ = true;
+  taken_.clear();
+  return true;
 }
 
 void stage_replica::end_reset() {
@@ -69,7 +73,10 @@ bool stage_replica::may_step(std::uint32_t pipeline, std::uint64_t view, std::ui
                      const auto at = taken_.find(p);
                      return p >= pipeline || (at != taken_.end() && at->second > iteration);
                    });
-  if (!may) waiting_.push_back(std::move(w));
+  if (may)
+    has_begun_ = true;
+  else
+    waiting_.push_back(std::move(w));
   return may;
 }
 

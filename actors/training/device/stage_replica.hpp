@@ -43,8 +43,8 @@ class stage_replica {
   void take(std::uint64_t iteration);
 
   /// A stage goes on in this view: the pipelines, in ascending order, that share the weights from
-  /// then on. True: the first one; it resets the device and calls end_reset(), which the others
-  /// wait for. `resets`: none of them has done the iteration that was under way.
+  /// then on. `resets`: this one has left an iteration under way. True: nothing has begun in
+  /// this view, so it resets the device and calls end_reset(), which the others wait for.
   bool begin(std::uint64_t view, const std::vector<std::uint32_t>& pipelines, bool resets);
   void end_reset();
   bool is_shared() const;
@@ -75,7 +75,7 @@ class stage_replica {
   bool updating_ = false;
   gpu::operations::update::result updated_;
   std::uint64_t view_ = 0;
-  bool resetting_ = false;
+  bool resetting_ = false, has_begun_ = false;  // a reset, or a reset or a step in this view
   std::vector<std::uint32_t> pipelines_;
   std::map<std::uint32_t, std::uint64_t> taken_;  // by pipeline: iterations, the present one's too
   std::vector<wake> waiting_;

@@ -51,6 +51,28 @@ TEST_CASE("pipelines that share weights pass one after the other, in ascending o
   CHECK_FALSE(r.steps(0, 3, 6));  // before the update
 }
 
+TEST_CASE("a stage that waits before its view has begun on the device is woken when it does") {
+  one_replica r;
+  CHECK_FALSE(r.steps(1, 4, 5));  // it is new in view 4
+  CHECK_FALSE(r.begin(4, {0, 1}, false));
+  CHECK(r.woken == 1);
+  CHECK_FALSE(r.steps(1, 4, 5));
+  CHECK(r.steps(0, 4, 5));
+}
+
+TEST_CASE("a device is reset for the first stage that left an iteration, before any step") {
+  one_replica r;
+  CHECK_FALSE(r.begin(4, {0, 1}, false));
+  CHECK(r.begin(4, {0, 1}, true));
+  CHECK_FALSE(r.steps(0, 4, 5));
+  r.end_reset();
+  CHECK(r.steps(0, 4, 5));
+  // What has been computed in the view since is not lost by a message that comes late.
+  CHECK_FALSE(r.begin(5, {0, 1}, false));
+  CHECK(r.steps(0, 5, 5));
+  CHECK_FALSE(r.begin(5, {0, 1}, true));
+}
+
 TEST_CASE("weights are updated once for all stages that share them") {
   one_replica r;
   int woken = 0;
