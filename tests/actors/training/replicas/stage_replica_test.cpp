@@ -67,7 +67,7 @@ TEST_CASE("a device is reset for the first stage that left an iteration, before 
   CHECK_FALSE(r.steps(0, 4, 5));
   r.end_reset();
   CHECK(r.steps(0, 4, 5));
-  // What has been computed in the view since is not lost by a message that comes late.
+  // A message that comes late resets nothing that was computed in the view.
   CHECK_FALSE(r.begin(5, {0, 1}, false));
   CHECK(r.steps(0, 5, 5));
   CHECK_FALSE(r.begin(5, {0, 1}, true));
