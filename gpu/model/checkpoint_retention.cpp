@@ -112,18 +112,23 @@ expected<std::optional<best_checkpoint>> read_best(const fs::path& root) {
   }
 }
 
-/// Only complete checkpoints count for `keep`; incomplete ones that are older than the last one
-/// kept go too. Those after `iteration` are left alone.
-void remove_old_checkpoints(const fs::path& root, std::uint64_t iteration, std::uint32_t keep,
-                            std::uint64_t best) {
+/// Only complete checkpoints count; incomplete ones that are older than the last of the newest ones
+/// go. Those after `iteration` are left alone.
+void remove_old_checkpoints(const fs::path& root, std::uint64_t iteration,
+                            const kept_checkpoints& keep) {
   auto all = checkpoints_in(root);
   std::erase_if(all, [&](const auto& c) { return c.iteration > iteration; });
   std::ranges::sort(all, std::ranges::greater{}, &listed_checkpoint::iteration);
+  const auto stays = [&](const listed_checkpoint& c) {
+    const bool is_multiple = keep.each > 0 && c.iteration % keep.each == 0;
+    return c.complete && (is_multiple || (c.iteration > 0 &&
+                                          (c.iteration == keep.best || c.iteration == keep.began)));
+  };
   std::uint32_t kept = 0;
   for (const auto& c : all) {
-    if (kept < keep)
+    if (kept < keep.newest)
       kept += c.complete;
-    else if (c.iteration != best || best == 0)
+    else if (!stays(c))
       remove_checkpoint(c.directory);
   }
 }

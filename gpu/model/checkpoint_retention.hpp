@@ -35,11 +35,18 @@ expected<void> write_best(const std::filesystem::path& root, const best_checkpoi
 /// Nothing: the training has not evaluated. Fails for a file that is damaged.
 expected<std::optional<best_checkpoint>> read_best(const std::filesystem::path& root);
 
-/// Removes the files that trainings have written in checkpoints older than the newest `keep`
-/// complete ones up to `iteration`, incomplete ones included; later ones stay, and so do those
-/// that are being read, and the one of iteration `best`, which is above 0. Call with the fence held
-/// and the checkpoint of `iteration` durable. `keep` is at least 1.
+/// Which complete checkpoints of a training stay.
+struct kept_checkpoints {
+  std::uint32_t newest = 1;  // this many, at least 1
+  std::uint64_t best = 0;    // that of this iteration; 0: none
+  std::uint32_t each = 0;    // those after each multiple of this many iterations; 0: none
+  std::uint64_t began = 0;   // the one that the present attempt began from; 0: none
+};
+
+/// Removes the files that trainings have written in other checkpoints up to `iteration`, incomplete
+/// ones included; later ones stay, and so do those that are being read. Call with the fence held
+/// and the checkpoint of `iteration` durable.
 void remove_old_checkpoints(const std::filesystem::path& root, std::uint64_t iteration,
-                            std::uint32_t keep, std::uint64_t best = 0);
+                            const kept_checkpoints& keep);
 
 }  // namespace troupe::gpu

@@ -167,6 +167,7 @@ const key_table<training>& train_keys() {
       {"checkpoint", &t::checkpoint},
       {"checkpoint_every", &t::checkpoint_every, up_to(max_count)},
       {"keep_checkpoints", &t::keep_checkpoints, up_to(max_count)},
+      {"keep_every", &t::keep_every, up_to(max_count)},
       {"replan_every", &t::replan_every, range{0, max_count}},
       {"replan_drift", &t::replan_drift, above_0(100)},
       {"on_loss", &t::on_loss, word_list{"heal", "restart"}},

@@ -66,11 +66,14 @@ struct training {
   /// again from its checkpoint. None: heal.
   std::optional<std::string> on_loss{};
   std::optional<double> target_loss{};  // it ends early when a held-out loss is at most that
+  /// Checkpoints after each multiple of this many iterations stay beside the newest. None: no
+  /// other.
+  std::optional<std::uint32_t> keep_every{};
   static constexpr std::size_t required = 14;
 
   TROUPE_FIELDS(training, data, vocabulary, seed, learning_rate, weight_decay, schedule, checkpoint,
                 checkpoint_every, device, costs, timeline, replan_every, replan_drift, profile,
-                keep_checkpoints, program, on_loss, target_loss);
+                keep_checkpoints, program, on_loss, target_loss, keep_every);
 };
 
 /// Whether the devices, of this kind, of a stage and its peers may all-reduce gradients without the

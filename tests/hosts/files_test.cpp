@@ -136,7 +136,7 @@ TEST_CASE(
   }
   const auto newest = gpu::checkpoint_directory(root, 6);
   std::ofstream{gpu::checkpoint_directory(root, 2) / "notes.part"} << "a user's";
-  gpu::remove_old_checkpoints(root, 6, 1);
+  gpu::remove_old_checkpoints(root, 6, {.newest = 1});
   CHECK_FALSE(fs::exists(gpu::checkpoint_directory(root, 4)));
   std::size_t left = 0;
   for (const auto& entry : fs::directory_iterator{gpu::checkpoint_directory(root, 2)}) {

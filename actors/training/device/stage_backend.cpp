@@ -136,8 +136,11 @@ expected<void> complete_checkpoint(const std::vector<stage_setup>& stages, std::
                                 : gpu::write_index(directory, first.model, iteration, files);
     if (ok && best) ok = gpu::write_best(root, *best);
     if (ok && first.how.keep_checkpoints > 0)
-      gpu::remove_old_checkpoints(root, iteration, first.how.keep_checkpoints,
-                                  best ? best->iteration : 0);
+      gpu::remove_old_checkpoints(root, iteration,
+                                  {.newest = first.how.keep_checkpoints,
+                                   .best = best ? best->iteration : 0,
+                                   .each = first.how.keep_every.value_or(0),
+                                   .began = first.first_iteration});
     return ok;
   });
 }
