@@ -283,6 +283,8 @@ void training_supervisor::begin_stage(part& p, part::entry& e, address trainer, 
       return s.shares_with ? share_backend(s, replica->backend())
                            : make_backend(s, executor, make_cuda, start);
     };
+    if (!s.how.checkpoint.empty() && !writer_) writer_ = gpu::make_checkpoint_writer();
+    o.writer = writer_;
     o.created = e.created = std::make_shared<std::atomic<bool>>(false);
   }
   o.replica = e.replica;

@@ -86,6 +86,7 @@ class training_supervisor {
   node_context node_;
   std::map<lease_id, part> parts_;
   guest_supervisor guests_;
+  std::shared_ptr<gpu::checkpoint_writer> writer_;  // since the first training that saves
   std::uint64_t trainers_ = 0;
   std::optional<double> trim_at_s_;  // when, on this host's clock; none: nothing to return
 };

@@ -23,11 +23,13 @@ update_commit::outgoing update_commit::begin(std::vector<double> norms,
 // Duplicates come from requests for tensors that were only slow.
 update_commit::outgoing update_commit::receive(const tensor& t, const payload& body) {
   double sum = 0;
-  if (body.bytes().size() != sizeof sum) {
-    error_ = fmt::format("a stage agrees to an update with {} bytes, expected {}",
-                         body.bytes().size(), sizeof sum);
+  const auto size = body.bytes().size();
+  if (size != sizeof sum && size != sizeof sum + 1) {
+    error_ =
+        fmt::format("a stage agrees to an update with {} bytes, expected {}", size, sizeof sum);
     return {};
   }
+  if (size > sizeof sum) skips_ = true;
   std::memcpy(&sum, body.bytes().data(), sizeof sum);
   if (t.records)
     for (const auto& r : *t.records) add(r);
@@ -97,9 +99,11 @@ std::vector<gradient_all_reduce::missing_tensor> update_commit::missing() const 
 
 gradient_all_reduce::outgoing update_commit::to(std::uint32_t pipeline, std::uint32_t stage,
                                                 tensor::kind what, double sum) const {
-  std::vector<std::byte> body(sizeof sum);
+  // One byte more: a stage still writes a checkpoint.
+  std::vector<std::byte> body(sizeof sum + (skips_ ? 1 : 0));
   std::memcpy(body.data(), &sum, sizeof sum);
-  return {what, pipeline, stage, payload{std::move(body)}, sizeof sum, 0, records_};
+  const auto size = body.size();
+  return {what, pipeline, stage, payload{std::move(body)}, size, 0, records_};
 }
 
 }  // namespace troupe::actors

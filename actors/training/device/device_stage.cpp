@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "actors/training/device/stage_backend.hpp"
+#include "gpu/model/checkpoint_fence.hpp"
 #include "messages/domain/device_kind.hpp"
 
 namespace troupe::actors {
@@ -34,10 +35,49 @@ void device_stage::submit_norms(gpu::operations::norms n) {
 void device_stage::submit_state(const state_name& which) {
   state_ = which;
   state_folder_.reset();
-  if (auto made = socket_folder::make()) state_folder_.emplace(std::move(*made));
+  if (auto made = socket_folder::make_in_memory()) state_folder_.emplace(std::move(*made));
   submit({gpu::operations::save{.path = state_path(), .whole = true},
           false,
           {.iteration = which.iteration}});
+}
+
+// A worker saves into memory, so that its end costs no file of an iteration that it has done.
+// Devices that share a stage have no copy of it in one piece: they write, and the stage waits. A
+// newer lease that has opened the directory owns it: this one's training is over then, and must not
+// write.
+expected<void> device_stage::submit_copy(const std::string& directory, std::uint64_t iteration) {
+  copied_for_ = directory;
+  copy_folder_.reset();
+  if (auto* device = dynamic_cast<gpu::member_device*>(backend_.device.get())) {
+    device->submit_values(post());
+    return {};
+  }
+  if (auto ok = gpu::check_fence(setup_.how.checkpoint, setup_.name.lease); !ok) return ok;
+  if (setup_.how.program && !writes_itself_)
+    if (auto made = socket_folder::make_in_memory())
+      copy_folder_ = std::make_shared<socket_folder>(std::move(*made));
+  submit({gpu::operations::save{copy_folder_ ? copy_folder_->path() + "/saved" : directory},
+          false,
+          {.iteration = iteration}});
+  return {};
+}
+
+bool device_stage::can_write_itself() {
+  const bool copied = copy_folder_ != nullptr;
+  copy_folder_.reset();
+  writes_itself_ = writes_itself_ || copied;
+  return copied;
+}
+
+gpu::checkpoint_writer::work device_stage::take_copy(gpu::outcome copied) {
+  if (auto* values = std::get_if<gpu::operations::values::result>(&copied.what))
+    return writing_of(setup_, copied_for_, std::move(*values));
+  if (!copy_folder_) return nullptr;
+  return [from = std::exchange(copy_folder_, nullptr), to = copied_for_,
+          root = setup_.how.checkpoint, lease = setup_.name.lease]() -> expected<void> {
+    if (auto ok = gpu::check_fence(root, lease); !ok) return ok;
+    return copy_state(from->path() + "/saved", to);
+  };
 }
 
 std::string device_stage::state_path() const {
@@ -52,7 +92,7 @@ expected<payload> device_stage::take_state() {
 
 // The folder remains until the device has read it, and the stage has its next one.
 expected<void> device_stage::submit_new_state(const payload& state, const state_name& which) {
-  auto made = socket_folder::make();
+  auto made = socket_folder::make_in_memory();
   if (!made) return refuse(made.error());
   state_folder_.emplace(std::move(*made));
   if (auto ok = write_state(state_path(), state, which); !ok) return ok;

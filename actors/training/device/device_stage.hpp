@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <string>
 
 #include "actors/training/device/interfaces.hpp"
 #include "actors/training/device/socket_folder.hpp"
@@ -40,6 +42,10 @@ class device_stage final : public stage_executor {
   void forget_state() override { state_folder_.reset(); }
   std::uint64_t state_bytes(const payload& part) const override { return part.bytes().size(); }
 
+  expected<void> submit_copy(const std::string& directory, std::uint64_t iteration) override;
+  bool can_write_itself() override;
+  gpu::checkpoint_writer::work take_copy(gpu::outcome copied) override;
+
   bool needs_norm() const override { return backend_.norms != nullptr; }
   std::optional<worker_report> worker() const override { return backend_.worker; }
 
@@ -62,6 +68,9 @@ class device_stage final : public stage_executor {
   stage_backend backend_;
   std::optional<socket_folder> state_folder_;  // of a state on its way from or to the device
   state_name state_;
+  std::string copied_for_;                      // the directory of the checkpoint
+  std::shared_ptr<socket_folder> copy_folder_;  // where the device saves; null: not in memory
+  bool writes_itself_ = false;                  // memory was too small
 };
 
 }  // namespace troupe::actors

@@ -20,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* prefix = "troupe-worker-";
+constexpr const char* in_memory = "/dev/shm";
 
 /// Locks a folder of this user's; -1: another process has it, or it is something else.
 descriptor lock_in(const fs::path& folder, int how) {
@@ -48,11 +49,22 @@ socket_folder::~socket_folder() {
 
 expected<socket_folder> socket_folder::make() {
   std::error_code error;
-  auto name = (fs::temp_directory_path(error) / (std::string{prefix} + "XXXXXX")).string();
+  const auto temporary = fs::temp_directory_path(error);
+  if (error) return refuse(reason::kind::unavailable, "there is no folder for temporary files");
+  return make_in(temporary.string());
+}
+
+expected<socket_folder> socket_folder::make_in_memory() {
+  auto made = make_in(in_memory);
+  return made ? std::move(made) : make();
+}
+
+expected<socket_folder> socket_folder::make_in(const std::string& folder) {
+  auto name = folder + "/" + prefix + "XXXXXX";
   const auto failed = [&] {
     return refuse(reason::kind::unavailable, "{}: cannot be created", name);
   };
-  if (error || ::mkdtemp(name.data()) == nullptr) return failed();
+  if (::mkdtemp(name.data()) == nullptr) return failed();
   auto lock = lock_in(name, O_CREAT);
   if (lock < 0) return failed();
   return socket_folder{name, std::move(lock)};
@@ -61,11 +73,10 @@ expected<socket_folder> socket_folder::make() {
 // One without its lock is being made, or of an earlier release.
 void remove_left_socket_folders() {
   std::error_code error, ignored;
-  const auto temporary = fs::temp_directory_path(error);
-  if (error) return;
-  for (const auto& entry : gpu::entries_of(temporary, error))
-    if (entry.filename().string().starts_with(prefix) && lock_in(entry, 0) >= 0)
-      fs::remove_all(entry, ignored);
+  for (const fs::path& where : {fs::temp_directory_path(error), fs::path{in_memory}})
+    for (const auto& entry : gpu::entries_of(where, error))
+      if (entry.filename().string().starts_with(prefix) && lock_in(entry, 0) >= 0)
+        fs::remove_all(entry, ignored);
 }
 
 }  // namespace troupe::actors

@@ -12,6 +12,8 @@ namespace troupe::actors {
 class socket_folder {
  public:
   static expected<socket_folder> make();
+  /// The same for files that are soon gone: in memory (/dev/shm), where the host has that.
+  static expected<socket_folder> make_in_memory();
   socket_folder(socket_folder&& other) noexcept;
   ~socket_folder();
 
@@ -19,6 +21,7 @@ class socket_folder {
 
  private:
   socket_folder(std::string path, descriptor lock);
+  static expected<socket_folder> make_in(const std::string& folder);
 
   std::string path_;  // empty: moved from
   descriptor lock_;

@@ -7,6 +7,7 @@
 #include "gpu/model/checkpoint.hpp"
 #include "gpu/model/checkpoint_fence.hpp"
 #include "gpu/model/layer_index.hpp"
+#include "gpu/model/state_copy.hpp"
 #include "gpu/model/tokens.hpp"
 #include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
@@ -115,6 +116,15 @@ expected<stage_backend> share_backend(const stage_setup& s, stage_backend peer) 
   if (!tokens) return refuse(tokens.error());
   peer.tokens = std::move(*tokens);
   return peer;
+}
+
+gpu::checkpoint_writer::work writing_of(const stage_setup& s, const std::string& directory,
+                                        gpu::operations::values::result copy) {
+  return [spec = spec_of(s), root = s.how.checkpoint, directory,
+          copy = std::move(copy)]() -> expected<void> {
+    if (auto ok = gpu::check_fence(root, spec.lease); !ok) return ok;
+    return gpu::save_copy(directory, spec, copy);
+  };
 }
 
 std::string checkpoint_path(const std::string& directory, std::uint64_t iteration) {

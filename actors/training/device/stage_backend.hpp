@@ -10,6 +10,7 @@
 #include "actors/training/device/stage_options.hpp"
 #include "gpu/device/device_type.hpp"
 #include "gpu/model/checkpoint_retention.hpp"
+#include "gpu/model/checkpoint_writer.hpp"
 #include "gpu/worker/worker_process.hpp"
 #include "messages/wire/stage.hpp"
 
@@ -35,6 +36,11 @@ inline training_over lost_device(const stage_setup& s, const reason& why) {
 inline bool is_lost_device(const training_over& over) {
   return !over.trainer && over.how == part_report::state::stopped;
 }
+
+/// Writes the stage's file of a checkpoint from a copy of its values, if the stage's lease may
+/// still write: a newer one that has opened the folder owns it.
+gpu::checkpoint_writer::work writing_of(const stage_setup& s, const std::string& directory,
+                                        gpu::operations::values::result copy);
 
 /// The path of the checkpoint after that many iterations.
 std::string checkpoint_path(const std::string& directory, std::uint64_t iteration);

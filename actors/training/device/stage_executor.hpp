@@ -3,9 +3,11 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 
 #include "actors/training/device/state_files.hpp"
 #include "gpu/device/stage_device.hpp"
+#include "gpu/model/checkpoint_writer.hpp"
 #include "messages/wire/stage.hpp"
 
 namespace troupe::actors {
@@ -66,6 +68,17 @@ class stage_executor {
   virtual void forget_state() {}
   /// The size of a state as its transfer counts it.
   virtual std::uint64_t state_bytes(const payload& part) const = 0;
+
+  /// The device copies what its file of a checkpoint has, and may go on; the result of an operation
+  /// follows, as submit()'s. `directory`: of the checkpoint; `iteration`: completed. Fails, without
+  /// an operation, if the stage's lease may not write there any more.
+  virtual expected<void> submit_copy(const std::string& directory, std::uint64_t iteration) = 0;
+  /// The copy has failed, as where memory is too small for it. True: another try, in which the
+  /// device writes its file itself, may do better.
+  virtual bool can_write_itself() { return false; }
+  /// From that result: writes the file, on any thread and without the device. Null: the device has
+  /// written it itself.
+  virtual gpu::checkpoint_writer::work take_copy(gpu::outcome copied) = 0;
 
   /// The digest of simulated weights; none: they are real.
   virtual std::optional<std::uint64_t> simulated_weights() const { return {}; }

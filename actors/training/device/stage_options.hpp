@@ -12,6 +12,7 @@
 #include "actors/training/device/stage_replica.hpp"
 #include "gpu/device/device_executor.hpp"
 #include "gpu/device/stage_device.hpp"
+#include "gpu/model/checkpoint_writer.hpp"
 #include "messages/domain/address.hpp"
 #include "messages/domain/link_cost.hpp"
 #include "messages/wire/stage.hpp"
@@ -48,6 +49,8 @@ struct stage_options {
   std::shared_ptr<gpu::device_executor> executor;
   address gateway = 0;  // of this datacenter; with a guest
   weights_watcher on_weights;
+  /// The node's, which writes checkpoints behind; null: the stage has one of its own.
+  std::shared_ptr<gpu::checkpoint_writer> writer{};
 };
 
 }  // namespace troupe::actors

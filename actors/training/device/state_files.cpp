@@ -13,6 +13,7 @@
 #include "gpu/files/directory_entries.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/untrusted_file.hpp"
+#include "messages/base/whole_file.hpp"
 
 namespace troupe::actors {
 
@@ -71,6 +72,17 @@ expected<void> append_file(std::vector<std::byte>& all, const fs::path& file) {
   return in->read(0, std::span{all}.subspan(at));
 }
 
+/// In the order of their names.
+expected<std::vector<fs::path>> files_in(const fs::path& folder) {
+  std::error_code error;
+  std::vector<fs::path> files;
+  for (auto& entry : gpu::entries_of(folder, error))
+    if (entry.extension() == ".safetensors") files.push_back(std::move(entry));
+  if (error) return not_read(folder);
+  std::ranges::sort(files);
+  return files;
+}
+
 /// A name from another host must not lead out of the folder.
 bool is_state_file(const std::string& name) {
   const fs::path path{name};
@@ -79,16 +91,42 @@ bool is_state_file(const std::string& name) {
 
 }  // namespace
 
-expected<payload> read_state(const fs::path& folder, const state_name& which) {
+// In blocks: the files need no second place in memory.
+expected<void> copy_state(const fs::path& from, const fs::path& to) {
+  constexpr std::size_t block_bytes = 1 << 20;
+  const auto files = files_in(from);
+  if (!files) return refuse(files.error());
   std::error_code error;
-  std::vector<fs::path> files;
-  for (auto& entry : gpu::entries_of(folder, error))
-    if (entry.extension() == ".safetensors") files.push_back(std::move(entry));
-  if (error) return not_read(folder);
-  std::ranges::sort(files);
+  fs::create_directories(to, error);
+  if (error)
+    return refuse(reason::kind::unavailable, "{} cannot be created: {}", to.string(),
+                  error.message());
+  for (const auto& file : *files) {
+    const auto in = untrusted_file::open(file.string(), links::refused);
+    if (!in) return refuse(in.error());
+    expected<void> read;
+    const auto written =
+        write_whole_file((to / file.filename()).string(), [&](const byte_sink& sink) {
+          std::vector<std::byte> block(std::min<std::uint64_t>(block_bytes, in->size()));
+          for (std::uint64_t at = 0; at < in->size(); at += block.size()) {
+            block.resize(std::min<std::uint64_t>(block_bytes, in->size() - at));
+            read = in->read(at, block);
+            if (!read || !sink(block)) return false;
+          }
+          return true;
+        });
+    if (!read) return read;
+    if (!written) return written;
+  }
+  return {};
+}
+
+expected<payload> read_state(const fs::path& folder, const state_name& which) {
+  const auto files = files_in(folder);
+  if (!files) return refuse(files.error());
   std::vector<std::byte> all;
-  append(all, state_header{state_mark, which.iteration, which.stage, files.size()});
-  for (const auto& file : files)
+  append(all, state_header{state_mark, which.iteration, which.stage, files->size()});
+  for (const auto& file : *files)
     if (auto ok = append_file(all, file); !ok) return refuse(ok.error());
   return payload{std::move(all)};
 }

@@ -23,4 +23,8 @@ expected<payload> read_state(const std::filesystem::path& folder, const state_na
 expected<void> write_state(const std::filesystem::path& folder, const payload& state,
                            const state_name& which);
 
+/// Writes the files that a device has saved into a folder into another one, which is made. Each is
+/// durable, or is not there.
+expected<void> copy_state(const std::filesystem::path& from, const std::filesystem::path& to);
+
 }  // namespace troupe::actors

@@ -42,6 +42,8 @@ class gradient_exchange {
   outgoing begin_commit(std::vector<double> norms, std::optional<pipeline_record> own) {
     return now().commit.begin(std::move(norms), std::move(own));
   }
+  /// This stage still writes a checkpoint: none begins after this iteration. Before begin_commit().
+  void skip_checkpoint() { now().commit.skip_checkpoint(); }
   const update_commit& commit() const { return now().commit; }
   /// A view begins with the update of this iteration. REQUIRES: begin_commit().
   void agree(const agreed_update& u) {

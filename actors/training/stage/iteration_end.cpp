@@ -1,8 +1,8 @@
+#include <memory>
 #include <utility>
 
 #include "actors/training/device/stage_backend.hpp"
 #include "actors/training/stage/stage.hpp"
-#include "gpu/model/checkpoint_fence.hpp"
 #include "messages/base/invariant.hpp"
 
 // The stage's part about the end of an iteration: sums of gradients, the update, a checkpoint.
@@ -65,6 +65,7 @@ void stage_state::begin_commit(std::vector<double> norms) {
   TROUPE_INVARIANT(!sums_gradients() || training_.gradients().is_ready(),
                    "a stage is ready to update when it has the sums of all its peers");
   phase_ = phase::commit;
+  if (writing_) training_.gradients().skip_checkpoint();
   if (agrees())
     send_all(training_.gradients().begin_commit(std::move(norms), training_.own_record()));
   advance_commit();
@@ -175,19 +176,56 @@ void stage_state::end_iteration() {
   training_.is_checkpoint_due() ? save() : saved();
 }
 
-// A newer lease that has opened the directory owns it: this one's training is over then, and must
-// not write.
+// The device has a copy made, and goes on with the training while the node's writer writes it.
 void stage_state::save() {
-  const auto& how = o_.setup.how;
   if (executor_->saves_without_files()) {
-    training_.mark_saved();
+    training_.mark_saved(training_.iteration());
     return saved();
   }
   if (!training_.writes_checkpoint()) return saved();
-  TROUPE_INVARIANT(!busy_, "a checkpoint is written while the device is idle");
-  if (const auto ok = gpu::check_fence(how.checkpoint, me().lease); !ok) return fail(ok.error());
+  // By the agreement none is begun meanwhile, but for those that are waited for, and by stages that
+  // have learnt of an update by the beginning of a view.
+  if (writing_ && !must_wait_for_files()) return saved();
   phase_ = phase::saving;
-  submit({gpu::operations::save{checkpoint_path(how.checkpoint, training_.iteration())}});
+  if (writing_) return;  // files_written() goes on
+  TROUPE_INVARIANT(!busy_, "a checkpoint is copied while the device is idle");
+  give([this, path = checkpoint_path(o_.setup.how.checkpoint, training_.iteration())] {
+    if (auto ok = executor_->submit_copy(path, training_.iteration()); !ok)
+      busy_ = false, fail(ok.error());
+  });
+}
+
+bool stage_state::must_wait_for_files() const {
+  return training_.waits_for_checkpoint() || training_.halted();
+}
+
+void stage_state::end_copy(gpu::outcome copied) {
+  const auto iteration = training_.iteration();
+  auto write = executor_->take_copy(std::move(copied));
+  if (!write) {
+    training_.mark_saved(iteration);
+    return saved();
+  }
+  writing_ = iteration;
+  if (!o_.writer) o_.writer = gpu::make_checkpoint_writer();
+  o_.writer->submit(std::move(write), [this, iteration, me = stage_actor{self_}](auto ok) {
+    caf::anon_send(
+        me, call_now{[this, iteration, ok = std::move(ok)] { files_written(iteration, ok); }});
+  });
+  if (!must_wait_for_files()) saved();
+}
+
+/// The trainer needs this alone to complete the checkpoint; its next reports say it, too.
+void stage_state::files_written(std::uint64_t iteration, const expected<void>& ok) {
+  TROUPE_INVARIANT(writing_ == iteration, "a stage writes one checkpoint at a time");
+  writing_.reset();
+  if (failed_) return;
+  if (!ok) return fail(ok.error());
+  training_.mark_saved(iteration);
+  if (phase_ == phase::saving) return iteration == training_.iteration() ? saved() : save();
+  stage_report r;
+  r.saved = iteration;
+  reports_.send(std::move(r));
 }
 
 // Also after a checkpoint that only the trainer's halt has asked for: that iteration was reported

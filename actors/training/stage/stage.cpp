@@ -10,7 +10,6 @@
 #include "actors/training/device/simulated_stage.hpp"
 #include "actors/training/device/stage_backend.hpp"
 #include "actors/training/stage/stage_checks.hpp"
-#include "gpu/model/checkpoint_fence.hpp"
 #include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
 
@@ -348,6 +347,7 @@ void stage_state::on_device_done(expected<gpu::outcome> r) {
   if (phase_ == phase::giving) return end_give(std::move(r));
   if (!r && phase_ == phase::taking) return fail_join(r.error());
   if (!r && phase_ == phase::joining && may_go_on_alone(r.error())) return end_join(r.error());
+  if (!r && phase_ == phase::saving && executor_->can_write_itself()) return save();
   if (!r) return fail(in_its_step(r.error()));
   auto& o = *r;
   const double took_s = now_s() - submitted_s_;
@@ -392,8 +392,7 @@ void stage_state::on_device_done(expected<gpu::outcome> r) {
       return end_evaluation(std::move(o));
     case phase::saving:
       record_task(task_kind::checkpoint, 0, took_s);
-      training_.mark_saved();
-      return saved();
+      return end_copy(std::move(o));
     case phase::resetting:
       return end_reset();
     case phase::taking:

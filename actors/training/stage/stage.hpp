@@ -54,7 +54,8 @@ namespace troupe::actors {
 ///   evaluating runs held-out micro-batches forward: waits for the next one's input, or the device
 ///   executes it
 ///     -> saving, if a checkpoint is due; else reports the iteration -> steps
-///   saving     the device writes its part of the checkpoint
+///   saving     the device copies its part of the checkpoint, which the node's writer writes while
+///   the training goes on; after the last iteration, and held-out samples, it waits for the writer
 ///     -> reports the iteration -> steps
 ///   resetting  the device forgets what was under way when the view changed -> steps
 ///   giving     the device writes its state, for a peer that joins the view -> steps
@@ -145,6 +146,9 @@ class stage_state {
   void end_evaluation(gpu::outcome o);
   void end_iteration();
   void save();
+  bool must_wait_for_files() const;
+  void end_copy(gpu::outcome copied);
+  void files_written(std::uint64_t iteration, const expected<void>& ok);
   void saved();
 
   // Views.
@@ -221,6 +225,8 @@ class stage_state {
   std::vector<bool> recomputes_;             // by micro-batch
   double submitted_s_ = 0;                   // when the device was last given an operation
   double exchange_began_s_ = 0;
+
+  std::optional<std::uint64_t> writing_;  // the checkpoint that the writer has
 
   std::uint64_t view_ = 0;               // the one that it runs in, or is gathered for
   std::optional<std::uint64_t> gather_;  // the view to be gathered for, once it has updated

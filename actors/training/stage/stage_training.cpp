@@ -102,17 +102,21 @@ void stage_training::end_iteration(const gpu::operations::update::result& update
   k.gradient_bytes = own_bytes_ + tied_bytes_;
   k.tied_bytes = tied_bytes_;
   transfers_ = hops.tasks();
+  skips_checkpoint_ = exchange_.commit().skips_checkpoint();
   if (setup_->view) last_update_ = exchange_.commit().agreed();
   exchange_.end_iteration(*setup_);
   ++iteration_;
   TROUPE_INVARIANT(saved_ <= iteration_, "a checkpoint has no iteration that was not done");
 }
 
-// The best of the evaluated weights can be exported, and a training that ends early has them.
 bool stage_training::is_checkpoint_due() const {
   const auto every = std::max(1U, setup_->how.checkpoint_every);
-  return iteration_ % every == 0 || is_over() || iteration_ == save_at_ ||
-         evaluations_.is_due(iteration_, setup_->iterations);
+  return (iteration_ % every == 0 && !skips_checkpoint_) || waits_for_checkpoint();
+}
+
+// The best of the evaluated weights can be exported, and a training that ends early has them.
+bool stage_training::waits_for_checkpoint() const {
+  return is_over() || iteration_ == save_at_ || evaluations_.is_due(iteration_, setup_->iterations);
 }
 
 bool stage_training::writes_checkpoint() const {

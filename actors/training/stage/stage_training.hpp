@@ -85,10 +85,14 @@ class stage_training {
 
   // -- checkpoints
 
+  /// Another one is still being written, so that one that may be skipped is.
   bool is_checkpoint_due() const;
+  /// Whoever reads it, or ends the training, waits for its files: it is not skipped, and the stage
+  /// goes on when they are durable.
+  bool waits_for_checkpoint() const;
   /// The stages of pipeline 0 write it: the others have the same parameters.
   bool writes_checkpoint() const;
-  void mark_saved() { saved_ = iteration_; }
+  void mark_saved(std::uint64_t iteration) { saved_ = iteration; }
 
   /// Was the completed iteration not reported yet?
   bool has_report() const { return report_.iteration == iteration_; }
@@ -103,6 +107,7 @@ class stage_training {
   std::uint64_t iteration_ = 0, until_ = 0, saved_ = 0;
   std::uint64_t window_began_ = 0;  // the iteration after the last barrier
   bool halted_ = false;             // only a run that names the last iteration counts
+  bool skips_checkpoint_ = false;   // by an agreement of all stages
   std::uint64_t save_at_ = 0;       // the last iteration, after which it saves; 0: not yet known
   evaluation_share evaluations_;
   gradient_exchange exchange_;

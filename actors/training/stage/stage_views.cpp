@@ -127,7 +127,7 @@ bool stage_state::saves_for_lost() {
   const bool joins = o_.setup.shares_with || o_.setup.standby;
   if (!joins || training_.iteration() == 0 || training_.saved() > 0 ||
       !training_.writes_checkpoint() || training_.iteration() != o_.setup.first_iteration ||
-      !training_.is_checkpoint_due())
+      !training_.is_checkpoint_due() || writing_)
     return false;
   if (asked_replica_) return true;
   asked_replica_ = !o_.replica->has_done(training_.iteration(), waker());

@@ -31,7 +31,7 @@ void stage_progress::begin(const training_plan& plan, std::size_t kept) {
 }
 
 void stage_progress::resume_after(std::uint64_t iteration) {
-  for (auto& s : stages_) s.done = s.saved = iteration;
+  for (auto& s : stages_) s.done = iteration, s.saved = {iteration};
 }
 
 void stage_progress::add_round_trip(std::size_t i, const stage_report& r, double now_s) {
@@ -97,12 +97,21 @@ void stage_progress::add(std::size_t i, const stage_report& r) {
 
 void stage_progress::set_saved(std::size_t i, std::uint64_t saved) {
   TROUPE_INVARIANT(i < stages_.size(), "a checkpoint is reported of a stage that is known");
-  stages_[i].saved = std::max(stages_[i].saved, saved);
+  constexpr std::size_t kept = 64;  // stages are nearer to each other than that
+  auto& all = stages_[i].saved;
+  all.insert(saved);
+  if (all.size() > kept) all.erase(all.begin());
 }
 
 std::uint64_t stage_progress::saved_by_all(std::uint64_t limit) const {
-  for (std::uint32_t s = 0; s < stages_each_; ++s) limit = std::min(limit, of(0, s).saved);
-  return limit;
+  const auto& first = of(0, 0).saved;
+  for (auto at = first.upper_bound(limit); at != first.begin();) {
+    --at;
+    bool all = true;
+    for (std::uint32_t s = 1; s < stages_each_ && all; ++s) all = of(0, s).saved.contains(*at);
+    if (all) return *at;
+  }
+  return 0;
 }
 
 std::optional<std::uint64_t> stage_progress::halt(std::size_t i, std::uint64_t at) {

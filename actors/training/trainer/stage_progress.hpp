@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "actors/training/planning/training_plan.hpp"
@@ -53,8 +54,8 @@ class stage_progress {
   /// REQUIRES: the report is of the iteration after done().
   void add(std::size_t i, const stage_report& r);
   void set_saved(std::size_t i, std::uint64_t saved);
-  /// The iterations in the newest checkpoint that is complete: that all stages of pipeline 0 have
-  /// written; at most `limit`.
+  /// The iterations in the newest checkpoint that is complete: whose files all stages of pipeline 0
+  /// have written; at most `limit`. 0: none is. A stage that others took over lacks some.
   std::uint64_t saved_by_all(std::uint64_t limit) const;
 
   /// A stage halts after this iteration. Once all have reported one, the furthest of these: all go
@@ -80,7 +81,8 @@ class stage_progress {
   struct one {
     bool ready = false;
     clock_offset clock;  // of its host
-    std::uint64_t done = 0, saved = 0;
+    std::uint64_t done = 0;
+    std::set<std::uint64_t> saved;     // iterations in its newest checkpoints
     std::deque<stage_costs> measured;  // in its latest iterations
     means window;                      // since the window began
     std::uint32_t max_in_flight = 0;

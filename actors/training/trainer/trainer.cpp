@@ -210,6 +210,7 @@ void trainer_state::on(const inbound<stage_report>& m) {
                                    (at_s - r.request_sent_s) - (r.replied_s - r.received_s));
   if (r.starting) return on_starting(r);
   stages_.add_round_trip(i, r, at_s);
+  if (r.why.text.empty() && r.iteration < r.saved) return on_files_written(i, r);
   if (!r.why.text.empty()) return on_stage_failed(i, r);
   if (!stages_.is_ready(i) || r.iteration > stages_.done(i)) watch_.on_progress(at_s);
   if (!stages_.is_ready(i)) on_ready(i, r);
@@ -385,20 +386,6 @@ void trainer_state::replan(const std::vector<stage_costs>& measured) {
   TROUPE_INVARIANT(plan_.stages.size() == stages_.size(),
                    "a training keeps its stages when it is planned again");
   if (made.changed) report_replan(drifted.what, made.kept_s);
-}
-
-// The curve is written first: a job that resumes from a checkpoint finds all iterations before it.
-void trainer_state::update_checkpoint() {
-  const auto complete_iterations = stages_.saved_by_all(total());
-  // A checkpoint needs the stages of one pipeline only, and reports are lost and repeated: its last
-  // iteration may not have been reported by all stages yet, and the curve must have it by then.
-  if (complete_iterations <= saved_ || complete_iterations > done_) return;
-  saved_ = complete_iterations;
-  write_curve();
-  if (!saves()) return;
-  TROUPE_INVARIANT(saved_ >= first_, "a checkpoint is no older than the one that was resumed");
-  if (auto ok = complete_checkpoint(plan_.stages, saved_, evaluations_.best()); !ok)
-    fail_by_file(ok.error());
 }
 
 // -- ticks

@@ -107,7 +107,9 @@ class trainer_state {
   std::string stage_text(const stage_name& s) const;  // its number and its node; for sentences
   void add_report(std::size_t i, const stage_report& r);
   void complete(const iteration_record& r);
+  void on_files_written(std::size_t i, const stage_report& r);
   void update_checkpoint();
+  void report_skipped(std::uint64_t before);
   void replan_if_drifted();
   void replan(const std::vector<stage_costs>& measured);
   void report_replan(const std::string& what, double kept_s);
@@ -185,6 +187,8 @@ class trainer_state {
   bool replanned_ = false, retimed_ = false;
   std::optional<double> last_replan_event_s_;
   std::uint64_t unreported_replans_ = 0;
+  std::optional<double> last_skip_event_s_;
+  std::uint64_t unreported_skips_ = 0;  // checkpoints
   bool stopping_ = false;
   std::optional<std::uint64_t> last_;       // iteration, of a training that stops
   std::optional<std::uint64_t> target_at_;  // after which its target is reached: then it is over

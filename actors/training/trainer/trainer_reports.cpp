@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "actors/training/device/stage_backend.hpp"
 #include "actors/training/trainer/trainer.hpp"
 #include "messages/base/folds.hpp"
 #include "messages/base/invariant.hpp"
@@ -14,8 +15,48 @@ namespace troupe::actors {
 namespace {
 
 constexpr double replan_event_every_s = 60;
+constexpr double skip_event_every_s = 60;
 
 }  // namespace
+
+/// A report that says nothing else: a checkpoint was written behind.
+void trainer_state::on_files_written(std::size_t i, const stage_report& r) {
+  if (!stages_.is_ready(i)) return;
+  stages_.set_saved(i, r.saved);
+  update_checkpoint();
+  end_if_over();
+}
+
+// The curve is written first: a job that resumes from a checkpoint finds all iterations before it.
+// A checkpoint needs the stages of one pipeline only, and reports are lost and repeated: its last
+// iteration may not have been reported by all stages yet, and the curve must have it by then.
+void trainer_state::update_checkpoint() {
+  const auto complete_iterations = stages_.saved_by_all(done_);
+  if (complete_iterations <= saved_) return;
+  const auto before = std::exchange(saved_, complete_iterations);
+  write_curve();
+  if (!saves()) return;
+  TROUPE_INVARIANT(saved_ >= first_, "a checkpoint is no older than the one that was resumed");
+  if (auto ok = complete_checkpoint(plan_.stages, saved_, evaluations_.best()); !ok)
+    return fail_by_file(ok.error());
+  report_skipped(before);
+}
+
+/// Those that fell due while the files of another one were being written. At most one event per
+/// skip_event_every_s.
+void trainer_state::report_skipped(std::uint64_t before) {
+  const std::uint64_t every = std::max(1U, o_.order.spec.train->checkpoint_every);
+  unreported_skips_ += (saved_ - 1) / every - before / every;
+  if (unreported_skips_ == 0 ||
+      (last_skip_event_s_ && now_s() - *last_skip_event_s_ < skip_event_every_s))
+    return;
+  last_skip_event_s_ = now_s();
+  const auto all = std::exchange(unreported_skips_, 0);
+  add_event(fmt::format(
+      "{} checkpoint{} up to iteration {} {} skipped, since {} fell due while "
+      "another was being written",
+      all, all == 1 ? "" : "s", saved_, all == 1 ? "was" : "were", all == 1 ? "it" : "they"));
+}
 
 /// With every report, and before a checkpoint from which the job may resume is complete.
 void trainer_state::write_curve() {

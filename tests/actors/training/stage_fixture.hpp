@@ -122,6 +122,7 @@ class stage_fixture : public actor_fixture {
     std::function<std::shared_ptr<gpu::device_executor>(gpu::simulated_executor::clock,
                                                         gpu::simulated_executor::timer)>
         executor = nullptr;
+    std::shared_ptr<gpu::checkpoint_writer> writer = nullptr;
     /// The other stages agree to every update, and what it says and hears about that is not shown.
     bool agrees = true;
   };
@@ -136,6 +137,7 @@ class stage_fixture : public actor_fixture {
     if (it.slowdown != 1) o.slowdown = [f = it.slowdown] { return f; };
     o.create = std::move(it.create);
     o.created = std::move(it.created);
+    o.writer = std::move(it.writer);
     if (it.real)
       o.create = [device = device]() -> expected<stage_backend> {
         return stage_backend{device, [](std::uint64_t iteration, std::uint32_t microbatch) {

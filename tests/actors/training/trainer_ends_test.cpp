@@ -260,6 +260,28 @@ TEST_CASE("of a checkpoint the earliest stage counts") {
   CHECK(t.newest().saved == 2);
 }
 
+TEST_CASE(
+    "a checkpoint is complete when all stages have written its files, and reported that later") {
+  trainer_fixture t{two_stages(100)};
+  t.begin();
+  for (const std::uint64_t i : {1, 2, 3, 4, 5}) t.both(i);
+  const auto written = [&](std::uint32_t s, std::uint64_t iteration) {
+    auto r = t.report_of(s, 0);
+    r.saved = iteration;
+    t.receive(r);
+    return t.newest().saved;
+  };
+  // A stage that has taken over another one has not all files of that.
+  CHECK(written(0, 2) == 0);
+  CHECK(written(1, 3) == 0);
+  CHECK(written(0, 4) == 0);
+  CHECK(written(1, 4) == 4);
+  CHECK(written(0, 5) == 4);
+  CHECK(written(0, 5) == 4);
+  CHECK(written(1, 5) == 5);
+  CHECK(t.newest().iterations.size() == 5);  // none is counted by them
+}
+
 TEST_CASE("a training on devices is not over before it is saved, and fails if a file is missing") {
   const troupe::test::scratch directory;
   trainer_fixture t{saved_in(directory, 2)};

@@ -48,6 +48,14 @@ class agreeing_stages {
         stages_[{p, s}] = update_commit{agreeing_stage(s, n, p, pipelines)};
   }
 
+  /// This one still writes a checkpoint.
+  void skip(place who) { stages_.at(who).skip_checkpoint(); }
+  /// The number of stages that begin a checkpoint after the update.
+  std::ptrdiff_t saving() const {
+    return std::ranges::count_if(stages_,
+                                 [](const auto& s) { return !s.second.skips_checkpoint(); });
+  }
+
   /// The results of all stages.
   std::vector<double> run(random_source& random) {
     std::vector<place> waiting;
@@ -106,6 +114,21 @@ TEST_CASE(
     }
     const auto pipelines = 1 + static_cast<std::uint32_t>(random.below(4));
     for (const auto result : agreeing_stages{cut, pipelines}.run(random)) CHECK(result == expected);
+  }
+}
+
+TEST_CASE("if one stage still writes a checkpoint, all skip the next one; else none does") {
+  random_source random{2};
+  for (int round = 0; round < 100; ++round) {
+    const auto stages = 1 + static_cast<std::uint32_t>(random.below(4));
+    const auto pipelines = 1 + static_cast<std::uint32_t>(random.below(3));
+    agreeing_stages all{std::vector<std::vector<double>>(stages), pipelines};
+    const bool one = random.chance(0.5);
+    if (one)
+      all.skip({static_cast<std::uint32_t>(random.below(pipelines)),
+                static_cast<std::uint32_t>(random.below(stages))});
+    all.run(random);
+    CHECK(all.saving() == (one ? 0 : stages * pipelines));
   }
 }
 
