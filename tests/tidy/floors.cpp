@@ -28,7 +28,7 @@ const std::vector<module_floors>& all_floors() {
        {{"files"},
         {"device"},
         {"model"},
-        {"tensor_parallel"},
+        {"tensor_parallel", "saving"},
         {"inference"},
         {"examples"},
         {"cuda/kernels"},

@@ -7,8 +7,8 @@
 #include "gpu/model/checkpoint.hpp"
 #include "gpu/model/checkpoint_fence.hpp"
 #include "gpu/model/layer_index.hpp"
-#include "gpu/model/state_copy.hpp"
 #include "gpu/model/tokens.hpp"
+#include "gpu/saving/state_copy.hpp"
 #include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
 

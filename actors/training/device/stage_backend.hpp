@@ -10,7 +10,7 @@
 #include "actors/training/device/stage_options.hpp"
 #include "gpu/device/device_type.hpp"
 #include "gpu/model/checkpoint_retention.hpp"
-#include "gpu/model/checkpoint_writer.hpp"
+#include "gpu/saving/checkpoint_writer.hpp"
 #include "gpu/worker/worker_process.hpp"
 #include "messages/wire/stage.hpp"
 

@@ -7,7 +7,7 @@
 
 #include "actors/training/device/state_files.hpp"
 #include "gpu/device/stage_device.hpp"
-#include "gpu/model/checkpoint_writer.hpp"
+#include "gpu/saving/checkpoint_writer.hpp"
 #include "messages/wire/stage.hpp"
 
 namespace troupe::actors {

@@ -12,7 +12,7 @@
 #include "actors/training/device/stage_replica.hpp"
 #include "gpu/device/device_executor.hpp"
 #include "gpu/device/stage_device.hpp"
-#include "gpu/model/checkpoint_writer.hpp"
+#include "gpu/saving/checkpoint_writer.hpp"
 #include "messages/domain/address.hpp"
 #include "messages/domain/link_cost.hpp"
 #include "messages/wire/stage.hpp"

@@ -1,4 +1,4 @@
-#include "gpu/model/checkpoint_writer.hpp"
+#include "gpu/saving/checkpoint_writer.hpp"
 
 #include <condition_variable>
 #include <deque>

@@ -1,4 +1,4 @@
-#include "gpu/model/state_copy.hpp"
+#include "gpu/saving/state_copy.hpp"
 
 #include <cstddef>
 #include <span>
