@@ -112,8 +112,22 @@ class LostWorkers(Scratch):
                 self.assertEqual(self.weights(name), self.weights("undisturbed"))
                 self.assertEqual(workers(self.folder), [])
 
-    def weights(self, name):
-        folder = os.path.join(self.path(name), f"iteration-{steps:06}")
+    def test_checkpoints_that_a_killed_worker_leaves_are_those_of_an_undisturbed_training(self):
+        expected = self.train("undisturbed", drawing, checkpoint_every=1)
+        found = self.train("killed", drawing, lambda: self.kill_worker(0), checkpoint_every=1)
+        self.check_as_undisturbed(found, expected)
+        both = self.complete("undisturbed") & self.complete("killed")
+        self.assertGreater(len(both), 2)
+        for iteration in both:
+            with self.subTest(iteration=iteration):
+                self.assertEqual(self.weights("killed", iteration), self.weights("undisturbed", iteration))
+
+    def complete(self, name):
+        return {int(x[len("iteration-"):]) for x in os.listdir(self.path(name)) if x.startswith("iteration-")
+                and os.path.exists(os.path.join(self.path(name), x, "model.safetensors.index.json"))}
+
+    def weights(self, name, iteration=steps):
+        folder = os.path.join(self.path(name), f"iteration-{iteration:06}")
         with open(os.path.join(folder, "model.safetensors.index.json")) as file:
             files = sorted(set(json.load(file)["weight_map"].values()))
         return [open_bytes(os.path.join(folder, f)) for f in files]
