@@ -28,7 +28,7 @@ constexpr std::size_t shown_plans = 4;
 /// Steps of planning that take about a second of processor time.
 constexpr double units_a_second = 180e6;
 /// Seconds of the bound, unless others are asked for.
-constexpr double bound_s = 1.2;
+constexpr double bound_s = 1.6;
 
 /// Plans of a search, best first by the simulated iteration of each.
 struct space_answer {

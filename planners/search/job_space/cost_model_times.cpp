@@ -200,9 +200,12 @@ cost_model_times::rows_facts cost_model_times::facts_of_rows(std::uint32_t rows)
     const link_floors::tensor_sizes sizes{k.table->min_activation_bytes(),
                                           k.table->max_activation_bytes()};
     k.send_s = links_->send_s(c.kind, c.tensor, sizes);
-    // Each way; over the WAN a program's stage sends beside its steps, too.
+    // Each way; a program's stage, too, sends beside its steps.
     k.crossing_s = crosses() ? links_->crossing_s(c.kind, c.tensor, sizes) : cannot_be;
-    k.hop_s = k.send_s + k.launch_s + links_->receive_s(c.kind, largest_tensor_, sizes);
+    k.receive_s = links_->receive_s(c.kind, largest_tensor_, sizes);
+    k.hop_s = k.send_s + k.launch_s + k.receive_s;
+    k.leaving_send_s = links_->leaving_send_s(c.kind, c.tensor, sizes);
+    k.leaving_receive_s = links_->leaving_receive_s(c.kind, largest_tensor_, sizes);
     out.classes.push_back(k);
   }
   return out;
@@ -242,16 +245,6 @@ std::vector<std::uint64_t> cost_model_times::summed_bytes_of(const space_plan& p
     }
   }
   return bytes;
-}
-
-double cost_model_times::peers_here(std::uint32_t cls, bool kinds) const {
-  const auto& c = problem_.classes[cls];
-  std::uint32_t largest = 0, smallest_degree = c.tensor;
-  for (const auto& p : problem_.pools)
-    if (p.kind == c.kind) largest = std::max(largest, std::ranges::max(p.free));
-  for (const auto& other : problem_.classes)
-    if (kinds && other.kind == c.kind) smallest_degree = std::min(smallest_degree, other.tensor);
-  return largest < c.tensor ? 1 : 1.0 + (largest - c.tensor) / smallest_degree;
 }
 
 /// A tied embedding's gradients are its first stage's. Gradients do not depend on rows.
@@ -328,9 +321,8 @@ double cost_model_times::tail_floor_s(std::uint32_t rows, std::uint32_t cls, std
   return tail_floor_s(rows, cls, first, count, pipelines, problem_.space.several_kinds);
 }
 
-/// A stage's sum and update begin with its last backward, after which the backwards of the stages
-/// in front of it follow: these hide no more than those of all pieces before it, where they take
-/// the longest, and their sends.
+/// A stage's sum and update begin with its last backward: the backwards of the stages in front hide
+/// no more than those of all pieces before it where they take the longest, and their sends.
 double cost_model_times::tail_floor_s(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
                                       std::uint32_t count, std::uint32_t pipelines,
                                       bool kinds) const {

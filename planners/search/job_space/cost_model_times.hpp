@@ -61,6 +61,9 @@ class cost_model_times final : public space_times {
                        std::uint32_t count, std::uint32_t behind) const override;
   double tail_floor_s(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
                       std::uint32_t count, std::uint32_t pipelines) const override;
+  hop_floor leaving_floor(std::uint32_t rows, std::uint32_t cls, bool to_next) const override;
+  node_sum node_sum_of(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
+                       std::uint32_t count) const override;
   double line_s(const space_line& line, std::uint32_t microbatches) const override;
   space_value value(const space_plan& plan) const override;
   /// Peers of one kind have a sum's floor of their own.
@@ -84,6 +87,7 @@ class cost_model_times final : public space_times {
     std::uint32_t kind = 0;
     double memory_bytes = 0, launch_s = 0;
     double send_s = 0, crossing_s = 0, hop_s = 0;
+    double receive_s = 0, leaving_send_s = 0, leaving_receive_s = 0;
   };
   struct known_hop {
     double bytes = -1, s = 0;

@@ -124,6 +124,29 @@ double link_floors::receive_s(std::uint32_t kind, std::uint32_t flows,
   return s < no_link ? s : 0;
 }
 
+double link_floors::leaving_send_s(std::uint32_t kind, std::uint32_t tensor,
+                                   const tensor_sizes& sizes) const {
+  double s = no_link;
+  for (const auto& w : lan_)
+    if (w.from == kind && !w.inside) s = std::min(s, shortest_s(w.link, tensor, sizes));
+  return s;
+}
+
+double link_floors::leaving_receive_s(std::uint32_t kind, std::uint32_t flows,
+                                      const tensor_sizes& sizes) const {
+  double s = no_link;
+  for (const auto& w : lan_)
+    if (w.to == kind && !w.inside) s = std::min(s, shortest_s(w.link, flows, sizes));
+  return s;
+}
+
+double link_floors::longest_inside_s(std::uint32_t kind, double bytes) const {
+  double s = 0;
+  for (const auto& w : lan_)
+    if (w.from == kind && w.inside) s = std::max(s, w.link.max_s(bytes) + w.link.latency_s);
+  return s;
+}
+
 double link_floors::longest_send_s(std::uint32_t kind, double bytes) const {
   double s = 0;
   for (const auto& w : lan_)

@@ -31,10 +31,16 @@ class link_floors {
   double send_s(std::uint32_t kind, std::uint32_t tensor, const tensor_sizes& sizes) const;
   /// The shortest one to such a stage from one of at most `flows` GPUs.
   double receive_s(std::uint32_t kind, std::uint32_t flows, const tensor_sizes& sizes) const;
+  /// The same from and to other nodes; infinite: there is none in any datacenter.
+  double leaving_send_s(std::uint32_t kind, std::uint32_t tensor, const tensor_sizes& sizes) const;
+  double leaving_receive_s(std::uint32_t kind, std::uint32_t flows,
+                           const tensor_sizes& sizes) const;
   /// The longest send of at most that many bytes from a GPU of a kind inside a datacenter, or over
   /// the WAN from any: an upper bound.
   double longest_send_s(std::uint32_t kind, double bytes) const;
   double longest_crossing_s(double bytes) const;
+  /// The same inside a node.
+  double longest_inside_s(std::uint32_t kind, double bytes) const;
   /// The shortest send over the WAN from a stage of `tensor` GPUs; infinite: there is no WAN.
   double crossing_s(std::uint32_t kind, std::uint32_t tensor, const tensor_sizes& sizes) const;
   /// The shortest send between two places of a datacenter, which may be of one node.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "planners/solver/linear_program.hpp"
@@ -18,11 +19,12 @@
 // that a line of p stages takes S for every p of its micro-batches, or part of them. Prices come
 // from a linear program over the lines that were found so far; a shortest path for each limit on u
 // finds a line that does more than it costs, or shows that there is none. Only that decides: the
-// program's rounding cannot make the bound wrong.
+// program's rounding cannot make the bound wrong. Paths may know nodes (joined_paths.hpp): a line
+// whose sums take longer than what is beside them ends before all does by that difference.
 
 namespace troupe::planners {
 
-box_refuter::box_refuter(floor_table& floors, line_paths& paths, const space_room& room,
+box_refuter::box_refuter(floor_table& floors, joined_paths& paths, const space_room& room,
                          std::size_t rows_index, planning_budget& budget, bool own_shares)
     : floors_{floors},
       paths_{paths},
@@ -37,7 +39,9 @@ box_refuter::box_refuter(floor_table& floors, line_paths& paths, const space_roo
   set_early();
   // Wide ranges at first: where there is doubt they are divided. No line's longest step is below
   // the first limit.
-  const auto& limits = floors.limits(rows_index);
+  auto limits = floors.limits(rows_index);
+  // Those are of stages without hops that leave a node.
+  if (!limits.empty()) limits.back() += floors.hops_of_rows(rows_index).longest_step_s;
   for (std::size_t i = 0; i < limits.size();
        i = i + 1 < limits.size() ? std::min(i + 3, limits.size() - 1) : i + 1)
     ranges_.push_back(
@@ -79,6 +83,11 @@ bool box_refuter::refuted(const plan_box& box, double longest_tail_s) {
   return refuted(lower, longest_tail_s) && refuted(upper, longest_tail_s);
 }
 
+double box_refuter::middle_tail_s(const plan_box& box, double part) {
+  const double high = std::min({box.to_s, longest_tail_s(), box.seconds});
+  return high - box.from_s > part * box.seconds ? (box.from_s + high) / 2 : unbounded;
+}
+
 double box_refuter::longest_tail_s() {
   double longest = 0;
   for (const double t : tails_of(max_pipelines_))
@@ -102,28 +111,34 @@ const std::vector<double>& box_refuter::tails_of(std::uint32_t pipelines) {
 
 double box_refuter::done(const known_line& l, const plan_box& box) const {
   const auto stages = static_cast<std::uint32_t>(l.path.firsts.size());
-  if (!own_shares_)
-    return l.in_parts || max_number(box, stages, l.way_s, l.step_s, l.step_s) >= share(box) ? 1 : 0;
-  if (!l.in_parts) return max_number(box, stages, l.way_s, l.step_s, l.step_s);
+  const auto whole = max_number(box, stages, l.way_s, l.step_s, l.step_s, l.sums_s);
+  if (!own_shares_) return l.in_parts || whole >= share(box) ? 1 : 0;
+  if (!l.in_parts) return whole;
   const double busy_s = box.seconds - box.from_s;
-  return std::min({1 + (busy_s + early_s(stages, l.step_s) - l.way_s) / l.step_s,
+  const double end_s = box.seconds - std::max(box.from_s, l.sums_s);
+  return std::min({1 + (end_s + early_s(stages, l.step_s) - l.way_s) / l.step_s,
                    max_microbatches(box, l.step_s), stages * busy_s / l.way_s});
 }
 
 double box_refuter::max_number(const plan_box& box, std::uint32_t stages, double way_s,
-                               double step_s, double limit_s) const {
+                               double step_s, double limit_s, double sums_s) const {
   const auto whole = [](double x) { return std::floor(x * (1 + 1e-9) + 1e-9); };
   const double busy_s = box.seconds - box.from_s;
-  const double by_steps = 1 + (busy_s + early_s(stages, limit_s) - way_s) / step_s;
+  const double end_s = box.seconds - std::max(box.from_s, sums_s);
+  const double by_steps = 1 + (end_s + early_s(stages, limit_s) - way_s) / step_s;
   return std::min(
       {whole(by_steps), whole(max_microbatches(box, step_s)), stages * whole(busy_s / way_s)});
 }
 
+double box_refuter::longest_span_s(const plan_box& box, const step_range& range,
+                                   std::uint32_t stages, double number) const {
+  return box.seconds + early_s(stages, range.limit_s) - (number - 1) * range.below_s;
+}
+
 double box_refuter::longest_way_s(const plan_box& box, const step_range& range,
                                   std::uint32_t stages, double number) const {
-  const double busy_s = box.seconds - box.from_s;
-  return std::min(busy_s + early_s(stages, range.limit_s) - (number - 1) * range.below_s,
-                  busy_s / std::ceil(number / stages));
+  return std::min(longest_span_s(box, range, stages, number) - box.from_s,
+                  (box.seconds - box.from_s) / std::ceil(number / stages));
 }
 
 bool box_refuter::no_plan(const plan_box& box) {
@@ -217,10 +232,14 @@ bool box_refuter::doubt(const priced_box& at, std::size_t index) {
       at.box.seconds - at.box.from_s + early_s(early_.size(), range.limit_s))
     return false;
   if (!own_shares_) return equal_doubt(at, index);
-  run(at, range, range.below_s);
+  // The least work first. With its sums a line ends with all, without them before the tail.
+  if (!may_be_worth(at, range, paths_kind::apart)) return false;
+  if (joins_) {
+    if (at.box.from_s > 0 && !may_be_worth(at, range, paths_kind::joined)) return false;
+    if (!may_be_worth(at, range, paths_kind::last_sums)) return false;
+    if (!may_be_worth(at, range, paths_kind::first_sums)) return false;
+  }
   const auto stages = cheapest_by(range);
-  const double left_s = at.box.seconds - at.box.from_s + early_s(stages, range.limit_s);
-  if (!(paths_.cost(stages) < left_s + range.below_s * (1 - at.pipeline_price))) return false;
   auto line = line_of(paths_.line(stages));
   if (add_if_worth(at, line)) return true;
   if (numbers_refute(at, range)) return false;
@@ -231,7 +250,7 @@ bool box_refuter::doubt(const priced_box& at, std::size_t index) {
 double box_refuter::shortest_s(const priced_box& at, std::size_t index) {
   if (ranges_[index].way_s < 0) {
     const auto before = paths_.units();
-    paths_.run(rows_index_, ranges_[index].limit_s, 0, at.gpu_prices);
+    paths_.run({rows_index_, ranges_[index].limit_s, 0, 0, false, false, false}, at.gpu_prices);
     budget_.spend(paths_.units() - before);
     ranges_[index].way_s = paths_.min_cost();
   }
@@ -264,22 +283,27 @@ bool box_refuter::equal_doubt(const priced_box& at, std::size_t index) {
                        (all - 1) * range.below_s;
   if (way_s <= 0 || ranges_[index].way_s > way_s) return false;
   std::vector<std::uint32_t> stages;  // numbers of them that are not excluded yet
-  run(at, range, 0);
+  run(at, range, 0, paths_kind::apart);
   for (std::uint32_t p = 1; p <= paths_.max_stages(); ++p)
     if (paths_.cost(p) <= longest_way_s(at.box, range, p, all)) stages.push_back(p);
   std::optional<known_line> nearest;
   for (const double part : {range.part, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 16.0}) {
     if (stages.empty()) return false;
     const double worth = part * way_s;
-    run(at, range, worth);
-    double missed = -unbounded;
+    double missed = 0;
     std::uint32_t nearest_stages = 0;
-    std::erase_if(stages, [&](std::uint32_t p) {
-      const double longest_s = longest_way_s(at.box, range, p, all);
-      const double short_of = 1 - (paths_.cost(p) - longest_s) / worth - at.pipeline_price;
-      if (short_of > missed) missed = short_of, nearest_stages = p;
-      return short_of <= 0;
-    });
+    for (const bool sums : {false, true}) {
+      if (stages.empty() || (sums && !joins_)) break;
+      run(at, range, worth, sums ? paths_kind::first_sums : paths_kind::joined);
+      missed = -unbounded;
+      std::erase_if(stages, [&](std::uint32_t p) {
+        const double longest_s =
+            sums ? longest_span_s(at.box, range, p, all) : longest_way_s(at.box, range, p, all);
+        const double short_of = 1 - (paths_.cost(p) - longest_s) / worth - at.pipeline_price;
+        if (short_of > missed) missed = short_of, nearest_stages = p;
+        return short_of <= 0;
+      });
+    }
     if (stages.empty()) {
       ranges_[index].part = part;
       return false;
@@ -291,9 +315,23 @@ bool box_refuter::equal_doubt(const priced_box& at, std::size_t index) {
   return doubt_in_parts(at, index, std::move(*nearest));
 }
 
-double box_refuter::run(const priced_box& at, const step_range& range, double worth_s) {
+bool box_refuter::may_be_worth(const priced_box& at, const step_range& range, paths_kind kind) {
+  run(at, range, range.below_s, kind);
+  const auto stages = cheapest_by(range);
+  const bool sums = kind == paths_kind::first_sums || kind == paths_kind::last_sums;
+  const double end_s = at.box.seconds - (sums ? 0 : at.box.from_s);
+  const double left_s = end_s + early_s(stages, range.limit_s);
+  return paths_.cost(stages) < left_s + range.below_s * (1 - at.pipeline_price);
+}
+
+double box_refuter::run(const priced_box& at, const step_range& range, double worth_s,
+                        paths_kind kind) {
   const auto before = paths_.units();
-  paths_.run(rows_index_, range.limit_s, worth_s, at.gpu_prices, 0, at.box.to_s < unbounded);
+  if (!joins_) kind = paths_kind::apart;
+  const bool last = kind == paths_kind::last_sums, sums = last || kind == paths_kind::first_sums;
+  paths_.run({rows_index_, range.limit_s, worth_s, sums ? at.box.from_pipelines : 0, last,
+              at.box.to_s < unbounded, kind != paths_kind::apart},
+             at.gpu_prices);
   budget_.spend(paths_.units() - before);
   return paths_.min_cost();
 }
@@ -306,9 +344,12 @@ std::uint32_t box_refuter::cheapest_by(const step_range& range) const {
   return stages;
 }
 
-box_refuter::known_line box_refuter::line_of(path_line path) {
-  const auto floor = line_floor(floors_, rows_index_, path.firsts, path.classes);
-  known_line l{floor.way_s, floor.step_s, std::vector<double>(gpus_.size()), std::move(path),
+box_refuter::known_line box_refuter::line_of(joined_line path) {
+  known_line l{path.way_s,
+               path.step_s,
+               std::max({0.0, path.first_sums_s, path.last_sums_s}),
+               std::vector<double>(gpus_.size()),
+               std::move(path),
                false};
   for (const auto c : l.path.classes) l.use[problem_.classes[c].kind] += problem_.classes[c].tensor;
   return l;
@@ -323,26 +364,33 @@ bool box_refuter::add_if_worth(const priced_box& at, const known_line& l) {
 }
 
 bool box_refuter::numbers_refute(const priced_box& at, const step_range& range) {
-  run(at, range, 0);
+  run(at, range, 0, paths_kind::apart);
   std::vector<open_numbers> all;
   for (std::uint32_t p = 1; p <= paths_.max_stages(); ++p)
     if (auto n = numbers_of(at.box, range, p, paths_.cost(p)); !n.empty())
       all.push_back({p, std::move(n)});
-  for (const double part : {1.0, 2.0, 0.5, 1.4, 4.0, 0.7, 0.25, 16.0, 0.1, 1000.0}) {
+  // Paths that know nodes are more work: fewer of them.
+  static constexpr double parts[]{1.0, 2.0, 0.5, 4.0, 0.25, 16.0, 1.4, 0.7, 0.1, 1000.0};
+  for (const double part : std::span{parts}.first(joins_ ? 6 : std::size(parts))) {
     if (all.empty()) return true;
     const double worth = part * range.below_s;
-    run(at, range, worth);
     std::uint32_t stages = 0;
-    double missed = 0;
-    for (auto& of : all) {
-      const double cost = paths_.cost(of.stages);
-      std::erase_if(of.numbers, [&](const number_range& n) {
-        const double short_of = n.to - (cost - n.way_s) / worth - at.pipeline_price;
-        if (short_of > missed) missed = short_of, stages = of.stages;
-        return short_of <= 0;
-      });
+    for (const bool sums : {false, true}) {
+      if (all.empty() || (sums && !joins_)) break;
+      run(at, range, worth, sums ? paths_kind::first_sums : paths_kind::joined);
+      double missed = 0;
+      stages = 0;
+      for (auto& of : all) {
+        const double cost = paths_.cost(of.stages);
+        std::erase_if(of.numbers, [&](const number_range& n) {
+          const double short_of =
+              n.to - (cost - (sums ? n.span_s : n.way_s)) / worth - at.pipeline_price;
+          if (short_of > missed) missed = short_of, stages = of.stages;
+          return short_of <= 0;
+        });
+      }
+      std::erase_if(all, [](const open_numbers& of) { return of.numbers.empty(); });
     }
-    std::erase_if(all, [](const open_numbers& of) { return of.numbers.empty(); });
     if (stages > 0 && add_if_worth(at, line_of(paths_.line(stages)))) return false;
   }
   return all.empty();
@@ -358,7 +406,8 @@ std::vector<box_refuter::number_range> box_refuter::numbers_of(const plan_box& b
   // Single numbers at first, then within 2 %.
   for (double from = 1; from <= last;) {
     const double to = std::min(last, from + std::floor(from / 50));
-    out.push_back({to, longest_way_s(box, range, stages, from)});
+    out.push_back(
+        {to, longest_span_s(box, range, stages, from), longest_way_s(box, range, stages, from)});
     from = to + 1;
   }
   return out;
@@ -366,12 +415,21 @@ std::vector<box_refuter::number_range> box_refuter::numbers_of(const plan_box& b
 
 void box_refuter::set_early() {
   const auto& all = floors_.of_rows(rows_index_);
-  const auto each = floors_.place_of(1, 0, 0);
+  const auto& hops = floors_.hops_of_rows(rows_index_);
+  const auto each = floors_.place_of(1, 0, 0), classes = problem_.classes.size();
   for (std::size_t behind = 0; behind < all.size() / each; ++behind) {
     double part = behind > 0 ? early_.back() : 0;
-    for (auto i = behind * each; i < (behind + 1) * each; ++i)
-      if (all[i].step_s > 0 && all[i].step_s < unbounded)
-        part = std::max(part, all[i].early_s / all[i].step_s);
+    for (auto i = behind * each; i < (behind + 1) * each; ++i) {
+      if (!(all[i].step_s > 0) || !(all[i].step_s < unbounded)) continue;
+      // With any of its hops leaving the node.
+      for (const double front : {0, 1})
+        for (const double next : {0, 1}) {
+          const auto &a = hops.in_front[i % classes], &b = hops.behind[i % classes];
+          const double early_s =
+              all[i].early_s + static_cast<double>(behind) * (front * a.early_s + next * b.early_s);
+          part = std::max(part, early_s / (all[i].step_s + front * a.step_s + next * b.step_s));
+        }
+    }
     early_.push_back(part);
   }
 }

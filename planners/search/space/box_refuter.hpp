@@ -9,7 +9,7 @@
 
 #include "planners/cluster/planning_budget.hpp"
 #include "planners/search/space/floor_table.hpp"
-#include "planners/search/space/line_paths.hpp"
+#include "planners/search/space/joined_paths.hpp"
 #include "planners/search/space/space_room.hpp"
 
 namespace troupe::planners {
@@ -33,12 +33,26 @@ struct smallest_box {
 /// Shows that boxes have no plan, for one number of rows.
 class box_refuter {
  public:
-  box_refuter(floor_table& floors, line_paths& paths, const space_room& room,
+  box_refuter(floor_table& floors, joined_paths& paths, const space_room& room,
               std::size_t rows_index, planning_budget& budget, bool own_shares);
 
   /// False: it was not shown, or the budget is exhausted. `parts`: how small the boxes are that it
   /// is tried with.
   bool refuted(double seconds, double max_price, const smallest_box& parts);
+  /// The same of one box, which is not divided.
+  bool refuted_whole(const plan_box& box) {
+    return !floors_.possible(rows_index_) || box.from_s >= box.seconds || no_plan(box);
+  }
+  /// The middle of a box's tail, where there is doubt about it; infinite: it is no longer than that
+  /// part of the seconds.
+  double middle_tail_s(const plan_box& box, double part);
+  std::uint32_t max_pipelines() const { return max_pipelines_; }
+  /// Whether paths know which hops leave a node, and nodes' sums: more is refuted, for more work.
+  void set_joins(bool joins) {
+    // Lines of other paths do more than they can.
+    joins_ = joins;
+    lines_.clear();
+  }
 
  private:
   static constexpr double unbounded = plan_box::unbounded;
@@ -52,8 +66,9 @@ class box_refuter {
   /// A line as the shortest paths find it.
   struct known_line {
     double way_s = 0, step_s = 0;
+    double sums_s = 0;        // of the first stage's node, as the shortest path had them
     std::vector<double> use;  // GPUs by kind
-    path_line path;
+    joined_line path;
     bool in_parts = false;  // it is taken to do parts of micro-batches, too
   };
 
@@ -123,11 +138,16 @@ class box_refuter {
   /// some worth of the prices costs as much as one pipeline may.
   bool equal_doubt(const priced_box& at, std::size_t index);
 
+  /// Wherever its stages are; with hops that leave their nodes; and with the sums of the first
+  /// stage's node, or of the last one's.
+  enum class paths_kind : std::uint8_t { apart, joined, first_sums, last_sums };
   /// The smallest cost of a line at a worth of the prices.
-  double run(const priced_box& at, const step_range& range, double worth_s);
+  double run(const priced_box& at, const step_range& range, double worth_s, paths_kind kind);
+  /// Whether by these paths a line of the range may do more than it costs.
+  bool may_be_worth(const priced_box& at, const step_range& range, paths_kind kind);
   /// The number of stages whose cheapest line is the least certain.
   std::uint32_t cheapest_by(const step_range& range) const;
-  known_line line_of(path_line path);
+  known_line line_of(joined_line path);
   bool add_if_worth(const priced_box& at, const known_line& l);
 
   /// The stage with the longest step does no more of them one after the other.
@@ -136,15 +156,19 @@ class box_refuter {
   }
 
   /// The micro-batches that a line can do by the end of a box, at most. `step_s`, `limit_s`: its
-  /// longest step at least, and at most.
+  /// longest step at least, and at most. `sums_s`: after its last backward.
   double max_number(const plan_box& box, std::uint32_t stages, double way_s, double step_s,
-                    double limit_s) const;
-  /// The longest way of a line of a range that can run that number.
+                    double limit_s, double sums_s = 0) const;
+  /// The longest way of a line of a range that can run that number; with its sums, and without
+  /// them, where the rounds of 1F1B count, too.
+  /// The former ends with all, the latter where the box's tail begins.
+  double longest_span_s(const plan_box& box, const step_range& range, std::uint32_t stages,
+                        double number) const;
   double longest_way_s(const plan_box& box, const step_range& range, std::uint32_t stages,
                        double number) const;
   /// Numbers of micro-batches, up to `to`, that no line does whose way is longer than that.
   struct number_range {
-    double to = 0, way_s = 0;
+    double to = 0, span_s = 0, way_s = 0;
   };
   struct open_numbers {
     std::uint32_t stages = 0;
@@ -159,12 +183,12 @@ class box_refuter {
   bool numbers_refute(const priced_box& at, const step_range& range);
 
   floor_table& floors_;
-  line_paths& paths_;
+  joined_paths& paths_;
   const space_problem& problem_;
   std::size_t rows_index_;
   std::uint32_t microbatches_, max_pipelines_ = 1;
   planning_budget& budget_;
-  bool own_shares_ = true;
+  bool own_shares_ = true, joins_ = false;
   std::vector<std::uint32_t> gpus_;  // by kind
   std::map<std::uint32_t, std::vector<double>> tails_;
   std::vector<double> early_;  // by stages - 1: at most so many steps

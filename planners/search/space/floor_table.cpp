@@ -14,7 +14,10 @@ floor_table::floor_table(const space_problem& p, const space_times& times, const
       floors_(p.rows.size()),
       limits_(p.rows.size()),
       shortest_(p.rows.size()),
-      twins_(p.rows.size()) {
+      twins_(p.rows.size()),
+      hops_(p.rows.size()),
+      sums_(p.rows.size()),
+      has_sums_(p.rows.size()) {
   for (std::uint32_t c = 0; c < classes_; ++c) {
     possible_.push_back(false);
     for (std::uint32_t d = 0; d < p.datacenters; ++d)
@@ -40,6 +43,37 @@ const floor_table::places& floor_table::of_rows(std::size_t rows_index) {
   fill_limits(rows_index);
   fill_shortest(rows_index);
   fill_twins(rows_index);
+  return out;
+}
+
+const floor_table::hop_places& floor_table::hops_of_rows(std::size_t rows_index) {
+  auto& out = hops_[rows_index];
+  if (!out.behind.empty()) return out;
+  for (std::uint32_t c = 0; c < classes_; ++c) {
+    const auto rows = problem_->rows[rows_index];
+    const auto& a = out.in_front.emplace_back(times_->leaving_floor(rows, c, false));
+    const auto& b = out.behind.emplace_back(times_->leaving_floor(rows, c, true));
+    out.longest_step_s = std::max(out.longest_step_s, a.step_s + b.step_s);
+  }
+  return out;
+}
+
+const floor_table::sum_places& floor_table::sums_of_rows(std::size_t rows_index) {
+  auto& out = sums_[rows_index];
+  if (has_sums_[rows_index]) return out;
+  has_sums_[rows_index] = true;
+  out.resize(place_of(1, 0, 0));
+  bool any = false;
+  for (std::uint32_t first = 0; first < pieces_; ++first)
+    for (std::uint32_t count = 1; first + count <= pieces_; ++count)
+      for (std::uint32_t c = 0; c < classes_; ++c) {
+        if (!possible_[c]) continue;
+        auto& sum = out[place_of(0, first, count) + c];
+        sum = times_->node_sum_of(problem_->rows[rows_index], c, first, count);
+        any = any || sum.card_s > 0;
+        units_ += 4;
+      }
+  if (!any) out.clear();
   return out;
 }
 

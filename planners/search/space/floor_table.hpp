@@ -22,6 +22,15 @@ class floor_table {
   std::size_t place_of(std::uint32_t behind, std::uint32_t first, std::uint32_t count) const {
     return ((std::size_t{behind} * pieces_ + first) * (pieces_ + 1) + count) * classes_;
   }
+  /// Hops that leave a node, by class: to the stage in front, and to the one behind.
+  struct hop_places {
+    std::vector<space_times::hop_floor> in_front, behind;
+    double longest_step_s = 0;  // that a stage's two hops may add to its step
+  };
+  const hop_places& hops_of_rows(std::size_t rows_index);
+  /// Sums on a first node, by place_of(0, first, count) and class; empty: there are none.
+  using sum_places = std::vector<space_times::node_sum>;
+  const sum_places& sums_of_rows(std::size_t rows_index);
   /// By place, without class: the shortest step of any class and of as many pieces or more.
   const std::vector<double>& shortest_steps(std::size_t rows_index) {
     of_rows(rows_index);
@@ -57,6 +66,9 @@ class floor_table {
   std::vector<places> floors_;
   std::vector<std::vector<double>> limits_, shortest_;
   std::vector<std::vector<std::uint32_t>> twins_;
+  std::vector<hop_places> hops_;
+  std::vector<sum_places> sums_;
+  std::vector<bool> has_sums_;  // whether sums_ was asked for
   std::uint64_t units_ = 0;
 };
 

@@ -38,6 +38,33 @@ class space_times {
   /// updates, if one of them has such a stage.
   virtual double tail_floor_s(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
                               std::uint32_t count, std::uint32_t pipelines) const = 0;
+  /// What a hop adds to the floors of the stage on one side of it if it leaves the stage's node:
+  /// floor_of has the cheapest hop. Every stage behind this one adds `early_s` to what it may have
+  /// done early. An infinite way: no hop leaves a node.
+  struct hop_floor {
+    double way_s = 0, step_s = 0, early_s = 0;
+
+    bool operator==(const hop_floor&) const = default;
+  };
+  /// `to_next`: the hop to the stage behind; else to the one in front.
+  virtual hop_floor leaving_floor(std::uint32_t /*rows*/, std::uint32_t /*cls*/,
+                                  bool /*to_next*/) const {
+    return {};
+  }
+  /// Of a stage on its line's first node, the node of its first stage: with 2 (1 - h / n) of
+  /// `card_s` for n pipelines, h of which may have such a stage on the node, all such stages' sums
+  /// follow each other over the node's card, from the last backward of the last of these stages
+  /// on; after these the line's last backward is `hidden_s` of each of the others away, at most.
+  /// The first stage then has its update.
+  /// On the line's last node the same begins with the last backward of its last stage, after which
+  /// no more than the way, but for `forward_s` of each stage and all of the last one's, follows.
+  struct node_sum {
+    double card_s = 0, hidden_s = 0, update_s = 0, forward_s = 0;
+  };
+  virtual node_sum node_sum_of(std::uint32_t /*rows*/, std::uint32_t /*cls*/,
+                               std::uint32_t /*first*/, std::uint32_t /*count*/) const {
+    return {};
+  }
   /// A line's iteration of so many micro-batches without sums; grows with them. No plan with such a
   /// pipeline is faster, and for each of its stages the line takes no less than the sum of all
   /// stages' ways and (microbatches - 1) of its steps, less what it may do early, no less than
