@@ -3,8 +3,8 @@
 
 #include "planners/search/job_space/cost_model_times.hpp"
 
-// What the closed form charges for stages because of the nodes that they are on: hops that leave a
-// node, and sums that share its card.
+// The charges of the closed form for stages because of the nodes that they are on: hops that leave
+// a node, and sums that share its card.
 
 namespace troupe::planners {
 

@@ -292,7 +292,7 @@ void joined_paths::fill(std::uint32_t behind, std::uint32_t first, const stage_c
 void joined_paths::close_last_node(double& value, std::uint32_t kind, std::uint32_t used, place at,
                                    const stage_costs& costs) {
   const auto room = room_of(kind, used, true);
-  // Of more pieces behind than these stages may have.
+  // There are more pieces behind than these stages may have.
   if (pieces_ - at.first > (used + 1) * longest_) return;
   for (std::uint32_t c = 0; c < classes_; ++c) {
     const auto& k = floors_->problem().classes[c];
@@ -314,7 +314,7 @@ void joined_paths::fill_summed(place at, const stage_costs& costs) {
   for (std::uint32_t c = 0; joins_ && c < classes_; ++c) {
     const auto& k = p.classes[c];
     const auto node = node_[k.kind];
-    // What is in front of it fits into the node.
+    // The stages in front of it fit into the node.
     if (k.tensor >= node) continue;
     const bool last = q_.of_last_node;
     if (last ? pieces_ - at.first > node * longest_ : at.first > (node - k.tensor) * longest_)

@@ -101,14 +101,14 @@ class joined_paths {
   double way_s(const joined_stage& s) const;
   /// The part of card_s that such a stage's sums take, with so many hops inside the node.
   double part_of_sums(std::uint32_t cls, std::uint32_t inside) const;
-  /// What the stage adds to the sums that count, less what is beside them.
+  /// The sums that count, as the stage adds to them, less what is beside them.
   double sums_s(const joined_stage& s) const;
   double cost_of(const joined_stage& s) const;
   void set_sums(joined_line& out, std::vector<joined_stage> stages);
   void set_lengths();
   void set_costs(std::uint32_t behind, std::uint32_t first);
   void fill_last(std::uint32_t first);
-  /// Of all lines with so many stages behind the first one.
+  /// For all lines with so many stages behind the first one.
   double whole_cost(std::uint32_t behind);
   void fill(std::uint32_t behind, std::uint32_t first, const stage_costs& costs);
   /// The rooms of the node whose sums count, for stages of up to at.count pieces.

@@ -38,7 +38,7 @@ class space_times {
   /// updates, if one of them has such a stage.
   virtual double tail_floor_s(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
                               std::uint32_t count, std::uint32_t pipelines) const = 0;
-  /// What a hop adds to the floors of the stage on one side of it if it leaves the stage's node:
+  /// A hop's addition to the floors of the stage on one side of it if it leaves the stage's node:
   /// floor_of has the cheapest hop. Every stage behind this one adds `early_s` to what it may have
   /// done early. An infinite way: no hop leaves a node.
   struct hop_floor {
@@ -51,7 +51,7 @@ class space_times {
                                   bool /*to_next*/) const {
     return {};
   }
-  /// Of a stage on its line's first node, the node of its first stage: with 2 (1 - h / n) of
+  /// For a stage on its line's first node, the node of its first stage: with 2 (1 - h / n) of
   /// `card_s` for n pipelines, h of which may have such a stage on the node, all such stages' sums
   /// follow each other over the node's card, from the last backward of the last of these stages
   /// on; after these the line's last backward is `hidden_s` of each of the others away, at most.

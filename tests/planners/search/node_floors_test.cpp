@@ -11,7 +11,7 @@
 #include "planners/search/job_space/cost_model_times.hpp"
 #include "planners/search/space/space_room.hpp"
 
-// What a bound counts because of nodes, beside the closed form of random plans on the nodes that
+// Counts of a bound because of nodes, beside the closed form of random plans on the nodes that
 // they have: no pipeline of a plan is through before the floors say so.
 
 using namespace troupe;
