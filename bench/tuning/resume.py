@@ -34,8 +34,11 @@ class Killer:
         if t.process is None:
             self.run()
         every = {"evaluation": evaluate_every, "save": save_every, "index": save_every}.get(kind, 1)
-        iteration = max([*t.curve(), *t.complete(), 0]) + 2
+        saves = kind in ("save", "index")
+        iteration = max([*t.curve(), *t.complete(), 0]) + (4 if saves else 2)
         iteration += -iteration % every
+        if saves:
+            self.wait_for_writers(iteration)
         layer = self.random.randrange(blocks + 2)
         at = {"save": self.random.randrange(2), "index": 1}.get(kind, self.random.randrange(microbatches))
         place = f"{'save' if kind == 'index' else kind}-{iteration}-{blocks + 1 if kind == 'index' else layer}.{at}"
@@ -47,13 +50,22 @@ class Killer:
         t.open(place)
         self.by_kind[kind] = self.by_kind.get(kind, 0) + 1
 
+    def wait_for_writers(self, iteration):
+        """Before this checkpoint: one that falls due while another is being written is left out, and so may the one before be."""
+        t, place = self.training, f"forward-{iteration - 1}-0.0"
+        t.set(place)
+        t.reached(place)
+        end = time.monotonic() + 2
+        while time.monotonic() < end and max([*t.complete(), 0]) < iteration - save_every:
+            time.sleep(0.005)
+        t.open(place)
+
     def pass_and_wait(self, place, iteration):
-        """From the last layer's file on: until the index is seen, or for some milliseconds."""
+        """From the copy of the last layer on: until the index is seen, or for some milliseconds."""
         t = self.training
-        folder = os.path.join(t.saved, f"iteration-{iteration:06d}")
         seen, end = self.random.random() < 0.5, time.monotonic() + self.random.uniform(0, 0.03)
         t.open(place)
-        while time.monotonic() < end + 5 * seen and not (seen and any("index" in x for x in os.listdir(folder))):
+        while time.monotonic() < end + 5 * seen and not (seen and iteration in t.complete()):
             pass
 
 

@@ -121,8 +121,7 @@ void remove_old_checkpoints(const fs::path& root, std::uint64_t iteration,
   std::ranges::sort(all, std::ranges::greater{}, &listed_checkpoint::iteration);
   const auto stays = [&](const listed_checkpoint& c) {
     const bool is_multiple = keep.each > 0 && c.iteration % keep.each == 0;
-    return c.complete && (is_multiple || (c.iteration > 0 &&
-                                          (c.iteration == keep.best || c.iteration == keep.began)));
+    return c.complete && (is_multiple || (c.iteration > 0 && c.iteration == keep.best));
   };
   std::uint32_t kept = 0;
   for (const auto& c : all) {

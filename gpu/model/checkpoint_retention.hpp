@@ -40,11 +40,11 @@ struct kept_checkpoints {
   std::uint32_t newest = 1;  // this many, at least 1
   std::uint64_t best = 0;    // that of this iteration; 0: none
   std::uint32_t each = 0;    // those after each multiple of this many iterations; 0: none
-  std::uint64_t began = 0;   // the one that the present attempt began from; 0: none
 };
 
 /// Removes the files that trainings have written in other checkpoints up to `iteration`, incomplete
-/// ones included; later ones stay, and so do those that are being read. Call with the fence held
+/// ones included; later ones stay, and so do those that are being read: the one that an attempt
+/// began from has been read by the time that its first one is complete. Call with the fence held
 /// and the checkpoint of `iteration` durable.
 void remove_old_checkpoints(const std::filesystem::path& root, std::uint64_t iteration,
                             const kept_checkpoints& keep);

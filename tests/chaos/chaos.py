@@ -407,6 +407,16 @@ def left_over(where):
     return found
 
 
+def staying_after(cluster, limit_s):
+    """Names of removed hosts whose processes have not ended by then; one may have been removed a moment ago."""
+    end = time.monotonic() + limit_s
+    while True:
+        staying = [h.name for h in cluster.hosts.values() if h.removed and h.up()]
+        if not staying or time.monotonic() > end:
+            return staying
+        time.sleep(0.1)
+
+
 def wait_for_the_end(cluster, chaos, limit_s):
     """Until no job waits or runs. False: some still do."""
     until = time.monotonic() + limit_s
@@ -485,7 +495,7 @@ def main():
         ended = wait_for_the_end(cluster, chaos, 180)
         workload.stop()
         ended = wait_for_the_end(cluster, chaos, 60) and ended
-        staying = [h.name for h in cluster.hosts.values() if h.removed and h.up()]
+        staying = staying_after(cluster, 30)
     finally:
         workload.over.set()
         streams.over.set()

@@ -47,37 +47,38 @@ class mailbox {
  public:
   explicit mailbox(std::shared_ptr<transport> net, bool handle_at_once = true)
       : net_{std::move(net)} {
-    net_->listen([this, handle_at_once, from = net_.get()](frame f) {
+    net_->listen([to = received_, handle_at_once, from = net_.get()](frame f) {
       if (handle_at_once) from->handled(f);
-      const std::lock_guard guard{mutex_};
-      frames_.push_back(std::move(f));
+      const std::lock_guard guard{to->mutex};
+      to->frames.push_back(std::move(f));
     });
   }
-  /// The transport's thread calls in here: it goes first. (Until it has ended, net_ is null
-  /// already.)
-  ~mailbox() { net_.reset(); }
 
   transport& net() { return *net_; }
   std::size_t size() const {
-    const std::lock_guard guard{mutex_};
-    return frames_.size();
+    const std::lock_guard guard{received_->mutex};
+    return received_->frames.size();
   }
   frame at(std::size_t i) const {
-    const std::lock_guard guard{mutex_};
-    return frames_.at(i);
+    const std::lock_guard guard{received_->mutex};
+    return received_->frames.at(i);
   }
   std::vector<frame> take() {
-    const std::lock_guard guard{mutex_};
-    return std::exchange(frames_, {});
+    const std::lock_guard guard{received_->mutex};
+    return std::exchange(received_->frames, {});
   }
   bool has(std::size_t n) const {
     return eventually([&] { return size() >= n; });
   }
 
  private:
+  /// Outlives the mailbox: another owner of the transport keeps its thread, which calls in here.
+  struct received {
+    std::mutex mutex;
+    std::vector<frame> frames;
+  };
+  std::shared_ptr<received> received_ = std::make_shared<received>();
   std::shared_ptr<transport> net_;
-  mutable std::mutex mutex_;
-  std::vector<frame> frames_;
 };
 
 /// A message that carries a number.

@@ -149,8 +149,7 @@ expected<void> complete_checkpoint(const std::vector<stage_setup>& stages, std::
       gpu::remove_old_checkpoints(root, iteration,
                                   {.newest = first.how.keep_checkpoints,
                                    .best = best ? best->iteration : 0,
-                                   .each = first.how.keep_every.value_or(0),
-                                   .began = first.first_iteration});
+                                   .each = first.how.keep_every.value_or(0)});
     return ok;
   });
 }

@@ -3,8 +3,8 @@ PYTHONPATH.
 
 A gate is a file KIND-ITERATION-PLACE in the folder $TUNING_GATES. The worker that comes by takes it, by a new name,
 reached-KIND-ITERATION-PLACE-PROCESS, and waits there until that is removed. Places are a layer and a number. forward,
-evaluation: the micro-batch; update: 0 before the optimizer's step, 1 after it; save: 0 before the layer's file is durable, 1
-before it has its name. $TUNING_FAULT: a fault to plant.
+evaluation: the micro-batch; update: 0 before the optimizer's step, 1 after it; save: 0 before the layer's part of a checkpoint is
+written into memory, 1 after it: its node writes the durable file from there. $TUNING_FAULT: a fault to plant.
 
 $TUNING_MARKS: cpu or memory. A line "ITERATION FIGURE" in the file `marks` of that folder, when an iteration begins: the seconds of
 processor time that it and its node have used so far, or the bytes by which this process has grown since it has
@@ -14,12 +14,10 @@ memory that the allocator has and nobody uses.
 
 import ctypes
 import os
-import re
 import time
 
 folder, fault = os.environ.get("TUNING_GATES", ""), os.environ.get("TUNING_FAULT", "")
 marks = os.environ.get("TUNING_MARKS", "")
-replace, fsync = os.replace, os.fsync
 
 
 def gate(kind, iteration, layer, at):
@@ -167,20 +165,18 @@ def marked_stage():
     Stage.forward, Stage.backward, Stage.update = marked_forward, then_seen(backward), then_seen(update)
 
 
-def at_file(path, at):
-    found = re.search(r"iteration-(\d+)/layer-(\d+)[^/]*$", path)
-    if found:
-        gate("save", int(found[1]), int(found[2]), at)
+def gated_copies():
+    from troupe.layers.checkpoint import Copy
 
+    write = Copy._write
 
-def gated_fsync(descriptor):
-    at_file(os.readlink(f"/proc/self/fd/{descriptor}"), 0)
-    fsync(descriptor)
+    def gated_write(self, directory, state, lease):
+        gate("save", self.iteration, state.layer, 0)
+        found = write(self, directory, state, lease)
+        gate("save", self.iteration, state.layer, 1)
+        return found
 
-
-def gated_replace(source, target):
-    at_file(str(target), 1)
-    replace(source, target)
+    Copy._write = gated_write
 
 
 # -- faults
@@ -222,6 +218,6 @@ def plant_gradients_of_base():
 
 if folder and "TROUPE_WORKER_SOCKET" in os.environ:
     marked_stage() if marks else gated_stage()
-    os.fsync, os.replace = gated_fsync, gated_replace
+    gated_copies()
     if fault:
         globals()["plant_" + fault]()
