@@ -78,6 +78,7 @@ void training_supervisor::release(lease_id lease) {
   if (!p) return;
   for (auto& [name, s] : p->stages) caf::anon_send(s.actor, release_device{});
   for (auto& [name, s] : std::exchange(p->standing, {})) node_.kill(s.actor);
+  for (const auto& [name, kept] : p->kept) kept->clear();
   guests_.stop(lease);
   end_workers(lease);
   if (p->trainer) node_.kill(std::exchange(p->trainer, {}));
@@ -140,7 +141,7 @@ void training_supervisor::on(address from, stage_setup& s, const payload&) {
 void training_supervisor::on(address from, stage_run& r, const payload& body) {
   auto* p = find_in(parts_, r.name.lease);
   if (!p || !is_trainer(node_.cluster(), p->order, from)) return;
-  if (r.begin && r.begin->takes) join(*p, r.name);
+  if (r.begin && (r.begin->takes || r.begin->restores)) join(*p, r.name);
   auto* to = stage_of(r.name);
   if (!to || (r.begin && r.begin->takes && !to->standby)) return;
   if (r.begin && !follow_view(to->topology, *r.begin)) return;
@@ -286,6 +287,11 @@ void training_supervisor::begin_stage(part& p, part::entry& e, address trainer, 
     if (!s.how.checkpoint.empty() && !writer_) writer_ = gpu::make_checkpoint_writer();
     o.writer = writer_;
     o.created = e.created = std::make_shared<std::atomic<bool>>(false);
+  }
+  if (computes && s.keeps) {
+    auto& kept = p.kept[s.name];
+    if (!kept || !s.standby) kept = std::make_shared<kept_states>();
+    o.kept = kept;
   }
   o.replica = e.replica;
   o.setup = std::move(s);

@@ -58,6 +58,7 @@ class training_supervisor {
     };
     std::map<stage_name, entry> stages;
     std::map<stage_name, entry> standing;  // back after a loss, and in no view yet
+    std::map<stage_name, std::shared_ptr<kept_states>> kept;  // of stages whose setups ask for it
     bool trainer_over = false;
     double peak_bytes = 0;             // of any stage, as its trainer says
     std::optional<double> released_s;  // when, on this host's clock

@@ -312,7 +312,7 @@ device::result device::perform(const operations::norms& o, request_header r) {
 
 device::result device::perform(const operations::save& o, request_header r) {
   r.kind = message_kind::save;
-  return plain(r, path_body(o.path));
+  return plain(r, path_body(o.path, o.whole));
 }
 
 device::result device::perform(const operations::load& o, request_header r) {

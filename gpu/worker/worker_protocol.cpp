@@ -382,9 +382,10 @@ reason read_error(std::string_view body) {
                  place_of(*parsed));
 }
 
-std::string path_body(const std::string& path) {
-  return nlohmann::ordered_json{{"path", path}}.dump(-1, ' ', false,
-                                                     nlohmann::json::error_handler_t::replace);
+std::string path_body(const std::string& path, bool whole) {
+  nlohmann::ordered_json body{{"path", path}};
+  if (whole) body["whole"] = true;
+  return body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 expected<std::vector<named_value>> read_values(std::string_view body) {

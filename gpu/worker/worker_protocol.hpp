@@ -175,7 +175,7 @@ expected<std::vector<worker_stage_ready>> read_ready(std::string_view body,
 reason read_error(std::string_view body);
 
 /// {"path": ...}
-std::string path_body(const std::string& path);
+std::string path_body(const std::string& path, bool whole = false);
 /// The values beside a loss; an empty body has none.
 expected<std::vector<named_value>> read_values(std::string_view body);
 /// The numbers of `norms`.

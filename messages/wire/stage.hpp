@@ -97,12 +97,15 @@ struct stage_setup {
   /// The stage was lost. Its device makes itself ready and then waits for a view to join, whose
   /// beginning says from where; a larger number than the last one's begins anew. Else none.
   std::optional<std::uint64_t> standby{};
+  /// Its node keeps copies of the state after its latest updates, for a worker that ends: no peer
+  /// has that state.
+  std::optional<bool> keeps{};
   static constexpr std::size_t required = 24;
 
   TROUPE_FIELDS(stage_setup, name, incarnation, devices, backend, model, how, first_sublayer,
                 sublayers, stages, pipelines, microbatches, rows, order, neighbours, peers, forward,
                 backward, tied, first_iteration, iterations, costs, trace, sent_s, emulate_speed,
-                guest, recompute_layers, share, sites, view, shares_with, standby);
+                guest, recompute_layers, share, sites, view, shares_with, standby, keeps);
 
   /// The first of this pipeline's micro-batches, and their number, among all pipelines'.
   std::uint64_t first_microbatch() const {
@@ -128,9 +131,12 @@ struct view_begin {
   std::optional<std::uint32_t> takes{};
   /// The update before `from`, which stages that are ready for it have yet to do.
   std::optional<agreed_update> update{};
+  /// It takes the state of `from` of which its node has a copy.
+  std::optional<bool> restores{};
   static constexpr std::size_t required = 5;
 
-  TROUPE_FIELDS(view_begin, view, from, neighbours, peers, pipelines, gives, takes, update);
+  TROUPE_FIELDS(view_begin, view, from, neighbours, peers, pipelines, gives, takes, update,
+                restores);
 };
 
 /// Trainer to stage: continue until `until` iterations are done, and write the checkpoints that the
@@ -217,9 +223,11 @@ struct view_place {
   bool ready = false;          // it holds all sums of the next update
   /// The update before the boundary, if the stage knows it.
   std::optional<agreed_update> update{};
+  /// It goes on only from a copy of its state.
+  std::optional<bool> restores{};
   static constexpr std::size_t required = 4;
 
-  TROUPE_FIELDS(view_place, view, begun, boundary, ready, update);
+  TROUPE_FIELDS(view_place, view, begun, boundary, ready, update, restores);
 };
 
 /// Stage to trainer: it is ready (iteration is that of the setup), or has completed another
@@ -255,12 +263,15 @@ struct stage_report {
   std::optional<view_place> place{};
   /// Its device is ready to join, or failed to be: the setup's `standby`.
   std::optional<std::uint64_t> standby{};
+  /// With a place, when it stands by, or when its worker has ended: the iterations after which its
+  /// node has copies of its state, ascending. None: the setup asks for none.
+  std::optional<std::vector<std::uint64_t>> copies{};
   static constexpr std::size_t required = 21;
 
   TROUPE_FIELDS(stage_report, name, incarnation, iteration, loss, squared_norm, begin_s, end_s,
                 busy_s, measured, max_in_flight, sent_bytes, saved, why, tasks, communicator_id,
                 fallback_reason, starting, request_sent_s, received_s, replied_s, halts_at, bubbles,
-                joined, worker, place, standby);
+                joined, worker, place, standby, copies);
 };
 
 /// A program's iteration, if it has values or has changed nothing.

@@ -61,7 +61,8 @@ struct tensor {
     ready,    // the sender can update, and in pipeline 0 its peers and all stages behind can, too:
               // to the same stage of pipeline 0, and from that to the one before. The body, of 8
               // bytes: the squared norm of the layers from the last to the sender's; of
-              // programs that need none 0
+              // programs that need none 0. A ninth byte, here and of a commit: 1: no checkpoint
+              // follows the update, 2: no copy of the state
     commit,   // all stages can update, and do: from the first stage of pipeline 0 to the next
               // one, and from each stage of that pipeline to its peers. The body: the squared
               // norm of all layers

@@ -29,7 +29,7 @@ update_commit::outgoing update_commit::receive(const tensor& t, const payload& b
         fmt::format("a stage agrees to an update with {} bytes, expected {}", size, sizeof sum);
     return {};
   }
-  if (size > sizeof sum) skips_ = true;
+  if (size > sizeof sum) skips_ |= static_cast<std::uint8_t>(body.bytes()[sizeof sum]);
   std::memcpy(&sum, body.bytes().data(), sizeof sum);
   if (t.records)
     for (const auto& r : *t.records) add(r);
@@ -99,9 +99,9 @@ std::vector<gradient_all_reduce::missing_tensor> update_commit::missing() const 
 
 gradient_all_reduce::outgoing update_commit::to(std::uint32_t pipeline, std::uint32_t stage,
                                                 tensor::kind what, double sum) const {
-  // One byte more: a stage still writes a checkpoint.
-  std::vector<std::byte> body(sizeof sum + (skips_ ? 1 : 0));
+  std::vector<std::byte> body(sizeof sum);
   std::memcpy(body.data(), &sum, sizeof sum);
+  if (skips_ != 0) body.push_back(std::byte{skips_});
   const auto size = body.size();
   return {what, pipeline, stage, payload{std::move(body)}, size, 0, records_};
 }

@@ -24,8 +24,9 @@ namespace troupe::actors {
 /// travels beside the next iteration's first activation: no iteration is longer by a way between
 /// stages.
 ///
-/// And with it goes whether a stage still writes its files of a checkpoint: a checkpoint has those
-/// of all stages, so that all begin the next one or none does.
+/// And with it goes what a stage is not ready for beside the update: a checkpoint, of which it
+/// still writes the one before, or a copy of its state, which would come too soon after its last.
+/// Both count only with those of all stages, so that all begin one or none does.
 class update_commit {
  public:
   using outgoing = std::vector<gradient_all_reduce::outgoing>;
@@ -37,9 +38,10 @@ class update_commit {
         stages_{s.stages},
         ready_peers_(s.pipelines, false) {}
 
-  /// This stage still writes a checkpoint: none is begun after this update, as long as begin() has
-  /// not been called.
-  void skip_checkpoint() { skips_ = true; }
+  /// After this update no stage begins a checkpoint, or copies its state. REQUIRES: begin() has not
+  /// been called.
+  void skip_checkpoint() { skips_ |= checkpoint; }
+  void skip_copy() { skips_ |= copy; }
   /// This stage can update. `norms`: the squared norms of its layers, if its program needs those of
   /// all. `own`: of a last stage, if the training heals: all stages then know the iteration's
   /// records before one of them updates. Returns what to send.
@@ -57,9 +59,9 @@ class update_commit {
     TROUPE_INVARIANT(total_, "a norm is that of an update that was agreed on");
     return *total_;
   }
-  /// Some stage still writes a checkpoint, so that all skip the one that may be due after this
-  /// update. REQUIRES: complete().
-  bool skips_checkpoint() const { return skips_; }
+  /// Some stage skips it, and so do all. REQUIRES: complete().
+  bool skips_checkpoint() const { return (skips_ & checkpoint) != 0; }
+  bool skips_copy() const { return (skips_ & copy) != 0; }
   /// With the records of pipelines that are known. None: it was not agreed on.
   std::optional<agreed_update> agreed() const {
     if (!total_) return {};
@@ -85,7 +87,8 @@ class update_commit {
   std::vector<bool> ready_peers_{false};  // by pipeline, of a lead
   std::optional<double> behind_, total_;  // squared norms, of the stages behind this one and of all
   std::vector<pipeline_record> records_;
-  bool skips_ = false;
+  enum skipped : std::uint8_t { checkpoint = 1, copy = 2 };
+  std::uint8_t skips_ = 0;
   bool said_ = false;  // that it is ready, or the first lead: to update
   std::string error_;
 };

@@ -1,12 +1,37 @@
 #include "actors/training/device/device_stage.hpp"
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "actors/training/device/stage_backend.hpp"
+#include "gpu/files/directory_entries.hpp"
 #include "gpu/model/checkpoint_fence.hpp"
 #include "messages/domain/device_kind.hpp"
 
 namespace troupe::actors {
+
+namespace {
+
+std::string state_in(const socket_folder& folder) {
+  return folder.path() + "/state";
+}
+
+/// For two more as large as this one: the next is written beside the two that are kept.
+bool has_room_beside(const socket_folder& folder) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  std::uintmax_t bytes = 0;
+  for (const auto& file : gpu::entries_of(state_in(folder), error)) {
+    const auto size = fs::file_size(file, error);
+    if (error) return false;
+    bytes += size;
+  }
+  const auto room = fs::space(folder.path(), error);
+  return !error && room.available >= 2 * bytes;
+}
+
+}  // namespace
 
 bool device_stage::start(std::uint64_t iteration) {
   if (iteration == 0 || setup_.shares_with) return false;
@@ -81,7 +106,7 @@ gpu::checkpoint_writer::work device_stage::take_copy(gpu::outcome copied) {
 }
 
 std::string device_stage::state_path() const {
-  return state_folder_ ? state_folder_->path() + "/state" : "/dev/null/state";
+  return state_folder_ ? state_in(*state_folder_) : "/dev/null/state";
 }
 
 expected<payload> device_stage::take_state() {
@@ -98,6 +123,18 @@ expected<void> device_stage::submit_new_state(const payload& state, const state_
   if (auto ok = write_state(state_path(), state, which); !ok) return ok;
   submit({gpu::operations::load{state_path()}});
   return {};
+}
+
+std::shared_ptr<const socket_folder> device_stage::take_state_folder() {
+  if (!state_folder_ || !has_room_beside(*state_folder_)) return nullptr;
+  auto folder = std::make_shared<const socket_folder>(std::move(*state_folder_));
+  state_folder_.reset();
+  return folder;
+}
+
+void device_stage::submit_state_folder(const std::shared_ptr<const socket_folder>& from) {
+  taken_folder_ = from;
+  submit({gpu::operations::load{state_in(*from)}});
 }
 
 expected<void> device_stage::add_inputs(gpu::operations::forward& step, std::uint64_t iteration,

@@ -39,7 +39,9 @@ class device_stage final : public stage_executor {
   void submit_state(const state_name& which) override;
   expected<payload> take_state() override;
   expected<void> submit_new_state(const payload& state, const state_name& which) override;
-  void forget_state() override { state_folder_.reset(); }
+  void forget_state() override { state_folder_.reset(), taken_folder_.reset(); }
+  std::shared_ptr<const socket_folder> take_state_folder() override;
+  void submit_state_folder(const std::shared_ptr<const socket_folder>& from) override;
   std::uint64_t state_bytes(const payload& part) const override { return part.bytes().size(); }
 
   expected<void> submit_copy(const std::string& directory, std::uint64_t iteration) override;
@@ -67,6 +69,7 @@ class device_stage final : public stage_executor {
   const stage_setup& setup_;
   stage_backend backend_;
   std::optional<socket_folder> state_folder_;  // of a state on its way from or to the device
+  std::shared_ptr<const socket_folder> taken_folder_;  // that the device reads
   state_name state_;
   std::string copied_for_;                      // the directory of the checkpoint
   std::shared_ptr<socket_folder> copy_folder_;  // where the device saves; null: not in memory

@@ -2,9 +2,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
+#include "actors/training/device/socket_folder.hpp"
 #include "actors/training/device/state_files.hpp"
 #include "gpu/device/stage_device.hpp"
 #include "gpu/saving/checkpoint_writer.hpp"
@@ -66,6 +68,11 @@ class stage_executor {
   virtual expected<void> submit_new_state(const payload& state, const state_name& which) = 0;
   /// The device has taken it: what it was read from goes.
   virtual void forget_state() {}
+  /// The folder with the state that it has written; null: it has none, or memory is too small for
+  /// two more. REQUIRES: as take_state().
+  virtual std::shared_ptr<const socket_folder> take_state_folder() { return nullptr; }
+  /// The device takes the state from there; the result of an operation follows, as submit()'s.
+  virtual void submit_state_folder(const std::shared_ptr<const socket_folder>&) {}
   /// The size of a state as its transfer counts it.
   virtual std::uint64_t state_bytes(const payload& part) const = 0;
 

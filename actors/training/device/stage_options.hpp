@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "actors/protocol/messenger.hpp"
+#include "actors/training/device/kept_states.hpp"
 #include "actors/training/device/made_backend.hpp"
 #include "actors/training/device/stage_replica.hpp"
 #include "gpu/device/device_executor.hpp"
@@ -51,6 +52,8 @@ struct stage_options {
   weights_watcher on_weights;
   /// The node's, which writes checkpoints behind; null: the stage has one of its own.
   std::shared_ptr<gpu::checkpoint_writer> writer{};
+  /// The node's, of this stage; null: its setup asks for none.
+  std::shared_ptr<kept_states> kept{};
 };
 
 }  // namespace troupe::actors

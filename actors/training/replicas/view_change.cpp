@@ -7,7 +7,28 @@
 
 namespace troupe::actors {
 
+namespace {
+
+/// None: there is no boundary of which each has a copy.
+std::optional<std::uint64_t> newest_copy(const std::map<replica_id, replica_place>& places) {
+  std::optional<std::uint64_t> newest;
+  for (const auto boundary : places.begin()->second.copies) {
+    const bool all = std::ranges::all_of(places, [&](const auto& p) {
+      return std::ranges::find(p.second.copies, boundary) != p.second.copies.end();
+    });
+    if (all) newest = std::max(newest.value_or(boundary), boundary);
+  }
+  return newest;
+}
+
+bool any_restores(const std::map<replica_id, replica_place>& places) {
+  return std::ranges::any_of(places, [](const auto& p) { return p.second.restores; });
+}
+
+}  // namespace
+
 std::optional<std::uint64_t> common_boundary(const std::map<replica_id, replica_place>& places) {
+  if (any_restores(places)) return newest_copy(places);
   auto first = places.begin()->second.boundary, last = first;
   for (const auto& [who, at] : places) {
     first = std::min(first, at.boundary);
@@ -40,7 +61,7 @@ bool view_change::has_every_stage() const {
 }
 
 void view_change::regather() {
-  TROUPE_INVARIANT(phase_ == phase::stable, "a view changes for a joiner when it is stable");
+  TROUPE_INVARIANT(phase_ != phase::lost, "a view changes for a replica while none is lost");
   gather();
 }
 
@@ -65,7 +86,12 @@ void view_change::decide() {
 }
 
 bool view_change::is_level() const {
-  return std::ranges::all_of(places_, [&](const auto& p) { return p.second.boundary == from_; });
+  return restores() ||
+         std::ranges::all_of(places_, [&](const auto& p) { return p.second.boundary == from_; });
+}
+
+bool view_change::restores() const {
+  return any_restores(places_);
 }
 
 void view_change::on_registered(std::uint64_t number) {

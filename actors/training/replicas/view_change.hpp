@@ -21,6 +21,10 @@ struct replica_id {
 struct replica_place {
   std::uint64_t boundary = 0;
   bool ready = false;
+  /// It goes on only from a copy of its state, and so do all others.
+  bool restores = false;
+  /// Boundaries of which it has copies of its state.
+  std::vector<std::uint64_t> copies{};
 
   bool operator==(const replica_place&) const = default;
 };
@@ -47,6 +51,12 @@ struct replica_place {
 /// nobody can come there any more: they begin iteration i + 1 again, although all may be ready,
 /// since a lost one's record may be known to nobody.
 ///
+/// Where no peer has a replica's weights, copies of them may outlive it. It is waited for until it
+/// can take one, and then all go on from copies, of the newest boundary of which each has one: what
+/// the others have done since then, to weights or to buffers, is done again. Replicas that copy
+/// their state after the same updates and keep two copies always have such a boundary, as they are
+/// at most one update apart.
+///
 /// It decides; the trainer sends, repeats on every tick, and suspects.
 class view_change {
  public:
@@ -68,7 +78,8 @@ class view_change {
   /// None has yet to update by its sums to stand there.
   bool is_level() const;
 
-  /// All stop at one boundary, because one is there to join; a stable view changes.
+  /// All stop at one boundary, because one is there to join, or has lost its weights. REQUIRES: the
+  /// training is not lost.
   void regather();
   /// The replica is not to be waited for.
   void suspect(const replica_id& r);
@@ -79,6 +90,8 @@ class view_change {
   /// A replica that begins with this view: one is there to begin, but none is to be asked for its
   /// place. REQUIRES: beginning.
   void join(const replica_id& r);
+  /// All begin the view with copies of their states. REQUIRES: beginning or later.
+  bool restores() const;
   /// A replica goes on in the view of this number.
   void on_begun(const replica_id& r, std::uint64_t number);
 
@@ -99,7 +112,7 @@ class view_change {
 };
 
 /// The boundary to which replicas at these places can all go; none: their places contradict the
-/// agreement. REQUIRES: there is a place.
+/// agreement, or copies are missing. REQUIRES: there is a place.
 std::optional<std::uint64_t> common_boundary(const std::map<replica_id, replica_place>& places);
 
 }  // namespace troupe::actors

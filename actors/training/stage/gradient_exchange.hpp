@@ -44,6 +44,7 @@ class gradient_exchange {
   }
   /// This stage still writes a checkpoint: none begins after this iteration. Before begin_commit().
   void skip_checkpoint() { now().commit.skip_checkpoint(); }
+  void skip_copy() { now().commit.skip_copy(); }
   const update_commit& commit() const { return now().commit; }
   /// A view begins with the update of this iteration. REQUIRES: begin_commit().
   void agree(const agreed_update& u) {

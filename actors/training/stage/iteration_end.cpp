@@ -66,6 +66,7 @@ void stage_state::begin_commit(std::vector<double> norms) {
                    "a stage is ready to update when it has the sums of all its peers");
   phase_ = phase::commit;
   if (writing_) training_.gradients().skip_checkpoint();
+  if (o_.kept && !may_copy()) training_.gradients().skip_copy();
   if (agrees())
     send_all(training_.gradients().begin_commit(std::move(norms), training_.own_record()));
   advance_commit();
@@ -173,7 +174,7 @@ void stage_state::end_iteration() {
   tensors_.end_iteration();
   if (const auto digest = executor_->simulated_weights(); digest && o_.on_weights)
     o_.on_weights(o_.setup, training_.iteration(), *digest);
-  training_.is_checkpoint_due() ? save() : saved();
+  keep_state();
 }
 
 // The device has a copy made, and goes on with the training while the node's writer writes it.
@@ -221,6 +222,7 @@ void stage_state::files_written(std::uint64_t iteration, const expected<void>& o
   writing_.reset();
   if (failed_) return;
   if (!ok) return fail(ok.error());
+  if (iteration > training_.iteration()) return;  // it has gone back since: it saves that again
   training_.mark_saved(iteration);
   if (phase_ == phase::saving) return iteration == training_.iteration() ? saved() : save();
   stage_report r;

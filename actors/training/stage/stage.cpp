@@ -345,6 +345,7 @@ void stage_state::on_device_done(expected<gpu::outcome> r) {
     return report_ready(std::move(ready));
   }
   if (phase_ == phase::giving) return end_give(std::move(r));
+  if (phase_ == phase::keeping) return end_keep_state(r, now_s() - submitted_s_);
   if (!r && phase_ == phase::taking) return fail_join(r.error());
   if (!r && phase_ == phase::joining && may_go_on_alone(r.error())) return end_join(r.error());
   if (!r && phase_ == phase::saving && executor_->can_write_itself()) return save();
@@ -399,6 +400,7 @@ void stage_state::on_device_done(expected<gpu::outcome> r) {
       return end_join_view();
     case phase::standby:  // they have no operation
     case phase::giving:
+    case phase::keeping:
       return;
   }
 }
@@ -465,6 +467,7 @@ void stage_state::fail(const reason& why) {
   r.iteration = training_.iteration();
   r.why = why;
   if (o_.setup.standby && !has_joined_) r.standby = o_.setup.standby;
+  if (why.code == reason::kind::worker_lost) add_copies(r);
   report(std::move(r));
   if (why.code == reason::kind::device_lost)
     caf::anon_send(o_.messenger.node(), lost_device(o_.setup, why));

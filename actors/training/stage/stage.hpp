@@ -58,11 +58,13 @@ namespace troupe::actors {
 ///   the training goes on; after the last iteration, and held-out samples, it waits for the writer
 ///     -> reports the iteration -> steps
 ///   resetting  the device forgets what was under way when the view changed -> steps
+///   keeping    the device writes its state into its node's memory, for a worker that ends
+///     -> saving, if a checkpoint is due; else reports the iteration -> steps
 ///   giving     the device writes its state, for a peer that joins the view -> steps
 ///   standby    the device is ready, of a stage that others run: waits for a view that it joins
 ///     -> taking
-///   taking     a peer's state arrives in parts, or the device takes it -> steps; reports that it
-///   goes on in the view
+///   taking     a peer's state arrives in parts, or the device takes it, or a copy of its own ->
+///   steps; reports that it goes on in the view
 ///
 /// Two flags end it from any phase. `failed_` (an error): it has reported why, and from then on
 /// only repeats unacknowledged reports. `device_released_` (release_device): its part of the lease
@@ -110,7 +112,8 @@ class stage_state {
     resetting,
     standby,
     taking,
-    giving
+    giving,
+    keeping
   };
 
   // Setting up.
@@ -176,6 +179,15 @@ class stage_state {
   bool may_update();
   stage_replica::wake waker();
 
+  // Copies of its state.
+  bool may_copy() const;
+  void keep_state();
+  void end_keep_state(const expected<gpu::outcome>& r, double took_s);
+  void end_keep();
+  void add_copies(stage_report& r) const;
+  void restore(const view_begin& b);
+  void load_copy();
+
   // The end of the training.
   void halt(const stage_run& r);
   void report_halted();
@@ -233,6 +245,11 @@ class stage_state {
   std::uint32_t gathered_at_ = 0;        // held-out micro-batches done when it was last asked to
   bool stopped_ = false;                 // gathered: waits for its view to begin
   bool asked_replica_ = false;           // which will wake it
+
+  bool has_memory_ = true;  // for copies of its state
+  double copied_s_ = 0;     // when the last one was made,
+  double copying_s_ = 0;    // and how long it took
+  bool restoring_ = false;  // its weights are not yet those of the copy that it goes on from
 
   bool has_joined_ = false;                // it stood by before
   state_parts taken_;                      // of its state, while it joins

@@ -23,6 +23,7 @@ void stage_state::answer_standby() {
   stage_report r;
   r.standby = o_.setup.standby;
   r.worker = executor_->worker();
+  add_copies(r);
   reports_.send(std::move(r));
 }
 
@@ -37,6 +38,8 @@ bool stage_state::on_join(const stage_run& r) {
     reports_.send(std::move(alive));
   else if (r.begin && r.begin->takes)
     join_view(*r.begin);
+  else if (r.begin && r.begin->restores)
+    restore(*r.begin);
   else
     answer_standby();
   return true;
@@ -104,6 +107,7 @@ void stage_state::fail_join(const reason& why) {
 
 void stage_state::end_join_view() {
   executor_->forget_state();
+  restoring_ = false;
   phase_ = phase::steps;
   begin_iteration();
   answer_view(true);

@@ -19,6 +19,15 @@ void stage_training::begin(const stage_setup& s) {
   exchange_.begin(s, iteration_);
 }
 
+void stage_training::restore(const stage_setup& s) {
+  const auto saved = saved_;
+  begin(s);
+  saved_ = std::min(saved, iteration_);
+  window_began_ = std::min(window_began_, iteration_);
+  last_update_.reset();
+  begin_iteration();
+}
+
 void stage_training::run_until(std::uint64_t until) {
   if (until > until_ && waits_for_trainer()) window_began_ = iteration_;
   until_ = std::max(until_, until);
@@ -103,6 +112,7 @@ void stage_training::end_iteration(const gpu::operations::update::result& update
   k.tied_bytes = tied_bytes_;
   transfers_ = hops.tasks();
   skips_checkpoint_ = exchange_.commit().skips_checkpoint();
+  skips_copy_ = exchange_.commit().skips_copy();
   if (setup_->view) last_update_ = exchange_.commit().agreed();
   exchange_.end_iteration(*setup_);
   ++iteration_;

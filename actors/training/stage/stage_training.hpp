@@ -26,6 +26,10 @@ class stage_training {
   /// `s` is the stage's own, and outlives it.
   void begin(const stage_setup& s);
 
+  /// It goes back to the setup's first iteration, which it has done before. What was saved of later
+  /// ones does not count.
+  void restore(const stage_setup& s);
+
   const stage_name& name() const { return setup_->name; }
 
   // -- iterations
@@ -87,6 +91,8 @@ class stage_training {
 
   /// Another one is still being written, so that one that may be skipped is.
   bool is_checkpoint_due() const;
+  /// Not where a stage is not ready to copy its state: then no stage does.
+  bool is_copy_due() const { return !skips_copy_; }
   /// Whoever reads it, or ends the training, waits for its files: it is not skipped, and the stage
   /// goes on when they are durable.
   bool waits_for_checkpoint() const;
@@ -108,6 +114,7 @@ class stage_training {
   std::uint64_t window_began_ = 0;  // the iteration after the last barrier
   bool halted_ = false;             // only a run that names the last iteration counts
   bool skips_checkpoint_ = false;   // by an agreement of all stages
+  bool skips_copy_ = false;         // as well
   std::uint64_t save_at_ = 0;       // the last iteration, after which it saves; 0: not yet known
   evaluation_share evaluations_;
   gradient_exchange exchange_;

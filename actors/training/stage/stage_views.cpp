@@ -34,7 +34,10 @@ void stage_state::gather(std::uint64_t view) {
     return;
   gives_.clear();
   asked_for_.clear();
-  if (phase_ == phase::update || phase_ == phase::evaluating || phase_ == phase::saving) {
+  // One that goes on from a copy may have updated.
+  const bool may_stop = o_.kept && phase_ == phase::evaluating && !busy_;
+  if (!may_stop && (phase_ == phase::update || phase_ == phase::evaluating ||
+                    phase_ == phase::keeping || phase_ == phase::saving)) {
     if (phase_ == phase::evaluating && gather_ == view && gathered_at_ == evaluated_ && !busy_)
       return fail(because(reason::kind::worker_lost,
                           "a stage before it was lost in the evaluation after iteration {}",
@@ -65,6 +68,7 @@ void stage_state::forget_iteration() {
 }
 
 void stage_state::go_on(const view_begin& b) {
+  if (b.restores) return restore(b);
   const bool updates = b.from == training_.iteration() + 1;
   if (!updates && b.from != training_.iteration())
     return fail(because(reason::kind::malformed,
@@ -99,6 +103,7 @@ void stage_state::go_on(const view_begin& b) {
 void stage_state::end_reset() {
   phase_ = phase::steps;
   o_.replica->end_reset();
+  if (restoring_) return load_copy();
   advance();
 }
 
@@ -107,7 +112,11 @@ void stage_state::answer_view(bool begun) {
   r.iteration = training_.iteration();
   r.saved = training_.saved();
   r.place = view_place{view_, begun, training_.iteration(), phase_ == phase::commit};
-  if (!begun) r.place->update = training_.last_update();
+  if (!begun) {
+    r.place->update = training_.last_update();
+    if (o_.kept) r.place->restores = true;
+    add_copies(r);
+  }
   reports_.send(std::move(r));
 }
 

@@ -68,6 +68,37 @@ void healing::lose(std::size_t i, double now_s) {
   std::ranges::sort(lost_);
 }
 
+bool healing::can_await(std::size_t i) const {
+  return heals() && lost_.empty() && joining_.empty() && sharing(i).size() == 1 && !has_failed() &&
+         (!losses_.contains(i) || losses_.at(i) < max_returns);
+}
+
+// Those that were about to join with copies of theirs begin anew, too: where they stand is not
+// known.
+void healing::await(std::size_t i, double now_s) {
+  TROUPE_INVARIANT(can_await(i), "a stage is waited for that nothing else is under way for");
+  if (!std::exchange(heals_now_, true)) began_s_ = now_s;
+  auto devices = std::exchange(returning_, {});
+  devices.insert(i);
+  for (const auto h : devices) {
+    gone_[h] = {++numbers_, ++losses_[h]};
+    gone_[h].awaited = true;
+    gone_[h].since_s = gone_[h].ask_at_s = now_s;
+  }
+  change_.regather();
+}
+
+bool healing::awaits(std::size_t i) const {
+  const auto at = gone_.find(i);
+  return at != gone_.end() && at->second.awaited;
+}
+
+bool healing::on_copies(std::size_t i, std::vector<std::uint64_t> iterations) {
+  if (!is_gathering() || !awaits(i)) return false;
+  change_.on_place(id_of(i), view(), {0, false, true, std::move(iterations)});
+  return decide();
+}
+
 // The more often it was lost, the later it is asked: each return costs an iteration under way.
 std::vector<healing::absent_device> healing::take_absent(double now_s, double every_s,
                                                          double held_s) {
@@ -117,13 +148,18 @@ void healing::rejoin(double now_s) {
   change_.regather();
 }
 
-bool healing::on_place(std::size_t i, const view_place& at) {
-  if (!is_gathering()) return false;
+bool healing::on_place(std::size_t i, const view_place& at, std::vector<std::uint64_t> copies) {
+  if (!is_gathering() || awaits(i)) return false;
   if (at.view == view() && at.update && (at.boundary > updated_ || !update_)) {
     updated_ = at.boundary;
     update_ = at.update;
   }
-  change_.on_place(id_of(i), at.view, {at.boundary, at.ready});
+  change_.on_place(id_of(i), at.view,
+                   {at.boundary, at.ready, at.restores.value_or(false), std::move(copies)});
+  return decide();
+}
+
+bool healing::decide() {
   if (change_.state() != view_change::phase::registering &&
       change_.state() != view_change::phase::beginning)
     return false;
@@ -158,7 +194,8 @@ void healing::place(training_plan& plan,
                     const std::function<std::uint64_t(std::size_t)>& reported) {
   const auto is_lost = [&](std::size_t i) { return std::ranges::count(lost_, i) > 0; };
   for (const auto& [h, g] : gone_)
-    if (g.stands_by && !is_lost(h) && reported(h) >= from() && best_host(h)) place_back(plan, h);
+    if (g.stands_by && !is_lost(h) && reported(h) >= from() && (g.awaited || best_host(h)))
+      place_back(plan, h);
   for (const auto i : lost_) {
     const auto host = best_host(i);
     TROUPE_INVARIANT(host, "a stage that was lost has a peer that takes it over");
@@ -207,8 +244,10 @@ view_begin healing::begin_of(const training_plan& plan, std::size_t i) const {
   const auto& s = plan.stages[i];
   view_begin b{view(), from(), s.neighbours, s.peers, {}};
   if (!change_.is_level()) b.update = *last_update();
+  if (change_.restores()) b.restores = true;
   for (const auto j : sharing(i)) b.pipelines.push_back(plan.stages[j].name.pipeline);
   for (const auto h : returning_) {
+    if (awaits(h)) continue;
     const auto giver = best_host(h);
     TROUPE_INVARIANT(giver, "a joiner has a peer that gives it its state");
     if (h == i) b.takes = plan.stages[*giver].name.pipeline;

@@ -24,6 +24,10 @@ namespace troupe::actors {
 /// with the state of a peer that gives it (`view_begin::gives`, `takes`). Until that view is stable
 /// the device takes nothing over, and a loss leaves it out: it is absent again.
 ///
+/// A stage without a peer, whose worker has ended and whose node has copies of its state, is
+/// *awaited*: the others stop until its device stands by, and all begin from a boundary of which it
+/// has a copy.
+///
 /// The trainer's term is its lease's: when its node is lost, so is the lease. So no other trainer
 /// can follow an older view, and none is written down before it begins.
 class healing {
@@ -47,6 +51,14 @@ class healing {
   /// The device of a stage is lost, and all stages on it. REQUIRES: can_lose(i).
   void lose(std::size_t i, double now_s);
 
+  /// The stage's device has lost its state, and its node has copies.
+  bool can_await(std::size_t i) const;
+  void await(std::size_t i, double now_s);
+  bool awaits(std::size_t i) const;
+  /// It stands by, and its node has copies of the state after these iterations. True: from() is
+  /// decided.
+  bool on_copies(std::size_t i, std::vector<std::uint64_t> iterations);
+
   /// A device to be asked whether it is back, and the number by which it stands by.
   struct absent_device {
     std::size_t stage = 0;
@@ -68,7 +80,7 @@ class healing {
   const std::set<std::size_t>& returning() const { return returning_; }
 
   /// A stage's answer. True: all have said where they are, and from() is decided.
-  bool on_place(std::size_t i, const view_place& at);
+  bool on_place(std::size_t i, const view_place& at, std::vector<std::uint64_t> copies = {});
   /// The update before from(); null: no stage has said it. `lacks_update`: stages need it.
   const agreed_update* last_update() const;
   bool lacks_update() const { return !change_.is_level() && !last_update(); }
@@ -99,6 +111,7 @@ class healing {
   std::optional<std::size_t> best_host(std::size_t i, std::optional<std::size_t> but = {}) const;
   bool is_alive(std::size_t host) const { return !gone_.contains(host); }
   void place_back(training_plan& plan, std::size_t i);
+  bool decide();
 
   std::uint32_t stages_ = 1;
   std::vector<std::size_t> hosts_;  // by stage: the stage that had its device first
@@ -109,7 +122,7 @@ class healing {
     std::uint64_t number = 0;          // of its latest loss, among all
     std::uint32_t times = 0;           // that it was lost, or failed to stand by
     double since_s = 0, ask_at_s = 0;  // 0: it was not yet asked
-    bool answered = false, stands_by = false;
+    bool answered = false, stands_by = false, awaited = false;
   };
   static constexpr std::uint32_t max_returns = 8;  // then it is not asked any more
   std::map<std::size_t, gone> gone_;               // devices

@@ -79,10 +79,21 @@ void trainer_state::prepare() {
         plan_.bare_wan));
   if (first_ > 0 || o_.order.reached > 0) report_resume();
   lend_bubbles();
-  if (planners::heals(o_.order.spec, o_.order.how) && plan_.pipelines() > 1 &&
-      !sums_on_devices(*o_.order.spec.train, plan_.stages.front().backend))
-    healing_ = healing{plan_, [this](address a) { return datacenter_of_node(a); }};
+  begin_healing();
   send_setups();
+}
+
+/// Stages without peers have their nodes keep copies of the state of their workers.
+void trainer_state::begin_healing() {
+  const auto& spec = o_.order.spec;
+  if (!planners::heals(spec)) return;
+  const bool has_peers = planners::heals(spec, o_.order.how) && plan_.pipelines() > 1 &&
+                         !sums_on_devices(*spec.train, plan_.stages.front().backend);
+  const bool keeps = plan_.pipelines() == 1 && spec.train->program && uses_real_devices(plan_);
+  if (!has_peers && !keeps) return;
+  healing_ = healing{plan_, [this](address a) { return datacenter_of_node(a); }};
+  for (auto& s : plan_.stages)
+    if (keeps) s.keeps = true;
 }
 
 /// Opens the checkpoint directory, and finds the iteration to resume after: that of the newest
@@ -219,7 +230,7 @@ void trainer_state::on(const inbound<stage_report>& m) {
   if (r.iteration == stages_.done(i) + 1 && r.iteration <= total() && !r.halts_at && !r.place &&
       !is_missing(r))
     add_report(i, r);
-  if (r.place) on_place(i, *r.place);
+  if (r.place) on_place(i, *r.place, r.copies.value_or(std::vector<std::uint64_t>{}));
   if (ended_) return;
   stages_.set_saved(i, r.saved);
   if (stopping_ && r.halts_at) record_halt(i, *r.halts_at);

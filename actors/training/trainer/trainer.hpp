@@ -87,6 +87,7 @@ class trainer_state {
   // Planning.
   void prepare();
   expected<void> find_checkpoint();
+  void begin_healing();
   void report_changes(const std::filesystem::path& checkpoint);
   void lend_bubbles();
   void report_resume();
@@ -120,7 +121,9 @@ class trainer_state {
   bool heal(std::size_t i, const std::string& why);
   void on_stage_failed(std::size_t i, const stage_report& r);
   bool is_in_every_replica(std::size_t i, const reason& why);
-  void on_place(std::size_t i, const view_place& at);
+  bool await_copy(std::size_t i, const stage_report& r);
+  void on_copies(std::size_t i, const stage_report& r);
+  void on_place(std::size_t i, const view_place& at, const std::vector<std::uint64_t>& copies);
   void begin_view();
   bool note_missing_reports(const std::vector<std::size_t>& lost);
   void add_missing_reports(const stage_report& of_peer);

@@ -15,6 +15,8 @@ namespace troupe::actors {
 
 namespace {
 
+using iterations_list = std::vector<std::uint64_t>;
+
 /// Such a failure ends the work of a stage, and not of the training, if a peer takes it over.
 bool is_loss(const reason& why) {
   return why.code == reason::kind::unavailable || why.code == reason::kind::device_lost ||
@@ -50,6 +52,33 @@ bool trainer_state::heal(std::size_t i, const std::string& why) {
   return true;
 }
 
+/// A stage that no peer can take over, and whose node has a copy of its state. False: there is
+/// none.
+bool trainer_state::await_copy(std::size_t i, const stage_report& r) {
+  const bool running = stages_.all_ready() || healing_.is_changing();
+  if (!running || joining_ || stopping_ || done_ == total() || !healing_.can_await(i) ||
+      r.why.code != reason::kind::worker_lost || r.copies.value_or(iterations_list{}).empty())
+    return false;
+  add_event(fmt::format("{} is lost: {}; it begins again from the copy of its state on its node",
+                        stage_text(r.name), r.why.text));
+  healing_.await(i, now_s());
+  signs_[i].answered_s = now_s();
+  ask_stages();
+  call_back();
+  return true;
+}
+
+/// It stands by, and can take a copy of an iteration that it has reported.
+void trainer_state::on_copies(std::size_t i, const stage_report& r) {
+  auto copies = r.copies.value_or(iterations_list{});
+  std::erase_if(copies, [&](std::uint64_t at) { return at > stages_.done(i); });
+  if (healing_.on_copies(i, std::move(copies))) begin_view();
+  if (healing_.has_failed() && !ended_)
+    fail(part_report::state::stopped,
+         fmt::format("{} has no copy of its state from which all stages can go on",
+                     stage_text(r.name)));
+}
+
 /// A sample on which a worker ends would end those of all replicas, one after the other.
 bool trainer_state::is_in_every_replica(std::size_t i, const reason& why) {
   constexpr std::uint32_t max_workers = 3;
@@ -60,11 +89,14 @@ bool trainer_state::is_in_every_replica(std::size_t i, const reason& why) {
 }
 
 void trainer_state::on_stage_failed(std::size_t i, const stage_report& r) {
+  // Its actor before the one that is waited for repeats its reason.
+  if (healing_.awaits(i) && !healing_.returning().contains(i)) return;
   const auto text = fmt::format("{}: {}", stage_text(r.name), r.why.text);
   if (healing_.heals() && is_in_every_replica(i, r.why))
     return fail(part_report::state::failed,
-                text + ", as those of two other replicas in this iteration");
-  if (is_loss(r.why) && heal(i, r.why.text)) return;
+                text + (plan_.pipelines() > 1 ? ", as those of two other replicas in this iteration"
+                                              : ", for the third time in this iteration"));
+  if (is_loss(r.why) && (heal(i, r.why.text) || await_copy(i, r))) return;
   // A training whose stage no peer can take over begins again from its checkpoint.
   const bool taken_over = plan_.stages[i].shares_with && !stages_.is_ready(i);
   fail(taken_over ? part_report::state::stopped
@@ -72,12 +104,13 @@ void trainer_state::on_stage_failed(std::size_t i, const stage_report& r) {
        text);
 }
 
-void trainer_state::on_place(std::size_t i, const view_place& at) {
+void trainer_state::on_place(std::size_t i, const view_place& at,
+                             const std::vector<std::uint64_t>& copies) {
   if (at.begun) {
     if (healing_.on_begun(i, at.view, now_s())) end_heal();
     return;
   }
-  if (healing_.on_place(i, at)) begin_view();
+  if (healing_.on_place(i, at, copies)) begin_view();
   if (healing_.has_failed())
     fail(part_report::state::stopped,
          "stages that are left have done different numbers of iterations");
@@ -116,8 +149,6 @@ void trainer_state::call_back() {
   const double held_s = settings.lease_s + std::max(2 * settings.heartbeat_s, 1.0);
   for (const auto& d : healing_.take_absent(now_s(), settings.heartbeat_s, held_s)) {
     auto s = healing_.standby_of(plan_, d);
-    // A program's last stage has its part of a tied layer in the first one's files.
-    if (s.how.program && s.name.stage > 0 && tied_to_another(s)) continue;
     s.sent_s = now_s();
     o_.messenger.send(d.node, s);
   }
@@ -130,8 +161,17 @@ void trainer_state::on_standby(std::size_t i, const stage_report& r, address fro
                                          : answer::failed;
   if (!healing_.on_standby(i, *r.standby, from, what)) return;
   watch_.on_report(now_s());
-  if (what == answer::failed)
-    add_event(fmt::format("a device that was lost did not come back: {}", r.why.text));
+  if (healing_.awaits(i)) {
+    // The others wait for nothing else; its node limits how long a worker may take.
+    signs_[i].answered_s = now_s();
+    watch_.on_progress(now_s());
+  }
+  if (what == answer::failed) {
+    const auto text = fmt::format("a device that was lost did not come back: {}", r.why.text);
+    if (healing_.awaits(i)) return fail(part_report::state::stopped, text);
+    add_event(text);
+  }
+  if (what == answer::ready && healing_.awaits(i)) return on_copies(i, r);
   if (what == answer::ready) rejoin();
 }
 

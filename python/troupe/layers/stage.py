@@ -222,10 +222,12 @@ class Stage:
             segment.restore(buffers)
         self._begun = None
 
-    def copy(self, iteration):
+    def copy(self, iteration, whole=False):
         """A Copy (troupe.checkpoint) of weights, buffers and optimizer state in the host's memory, after `iteration`
-        updates: the stage may go on at once. Its write(directory, lease=0) returns the names of the files, durable."""
-        return Copy(iteration, self._state.layers(self._optimizer, self._scale.state(), self._samples.about(iteration)))
+        updates: the stage may go on at once. Its write(directory, lease=0) returns the names of the files, durable.
+        whole: all that load() reads, also the tied parameter of a last stage, which a checkpoint has from the first."""
+        data = self._samples.about(iteration)
+        return Copy(iteration, self._state.layers(self._optimizer, self._scale.state(), data, whole))
 
     def load(self, directory, files=None):
         """Reads this stage's layers of a checkpoint written by any stages; returns its iteration. files: names in the

@@ -71,12 +71,15 @@ class StageState:
         here = {layer.index for layer in self._built}
         return sum(x for i, (x, _) in found.items() if i in here), any(draws for _, draws in found.values())
 
-    def layers(self, updates, scale, data):
+    def layers(self, updates, scale, data, whole=False):
         """LayerStates of the layers that this stage saves. updates: None without parameters. data: which samples it has
-        read, of which data."""
+        read, of which data. whole: of all that it loads."""
         tensors = {}
         saved = updates.saved(tensors.__setitem__) if updates is not None else []
-        return [self._saved(layer, saved, tensors, scale, data) for layer in self._built]
+        found = [self._saved(layer, saved, tensors, scale, data) for layer in self._built]
+        if whole and self._first_layers:
+            found.insert(0, self._with_updates(0, list(self._first_layers), saved, tensors, scale, data))
+        return found
 
     def load(self, checkpoint, updates):
         """(scale of the loss that was saved, texts about options that the file gives otherwise now)."""
@@ -102,13 +105,18 @@ class StageState:
         except Exception as error:
             raise LayerError(index, self._model.layers[index].name, error) from error
 
-    def _saved(self, layer, saved, tensors, scale, data):
-        found = self._expected(layer.index)
-        mine = [name for name, (index, _) in self._parameters.items() if index == layer.index]
+    # A layer's parameters, and what the optimizer has of them.
+    def _with_updates(self, index, names, saved, tensors, scale, data):
+        found = self._expected(index)
         found.about.update(schedule=None, scale=scale, data=data, arguments=self._program.arguments)
-        for names, one in saved:
-            if names & set(mine):
-                _add(found, mine, one, tensors)
+        for of, one in saved:
+            if of & set(names):
+                _add(found, names, one, tensors)
+        return found
+
+    def _saved(self, layer, saved, tensors, scale, data):
+        mine = [name for name, (index, _) in self._parameters.items() if index == layer.index]
+        found = self._with_updates(layer.index, mine, saved, tensors, scale, data)
         for name, _, t in self._buffers(layer.index):
             first = self._first_buffers.get(name)
             if _form(t) != first:

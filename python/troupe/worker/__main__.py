@@ -299,9 +299,10 @@ class Worker:
 
     def _save(self, request, body):
         at = self._stage_of(request)
-        copy = at.stage.copy(request.iteration)
+        wanted = protocol.from_json(body)
+        copy = at.stage.copy(request.iteration, whole=wanted.get("whole", False))
         self._connection.send(protocol.DONE, request.sequence, request.stage, flags=protocol.MORE)
-        files = copy.write(protocol.from_json(body)["path"], lease=at.lease)
+        files = copy.write(wanted["path"], lease=at.lease)
         return dict(body=protocol.to_json({"files": list(files)}))
 
     def _load(self, request, body):

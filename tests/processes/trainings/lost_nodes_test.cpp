@@ -205,3 +205,26 @@ TEST_CASE(
   std::printf("lost-at-random: median of the longest gaps %.2f s, the longest %.2f s\n",
               gaps[gaps.size() / 2], gaps.back());
 }
+
+TEST_CASE("of 5 nodes killed under trainings without checkpoints none costs an iteration",
+          "[.long]") {
+  three_nodes f{"lost-unsaved"};
+  constexpr std::uint64_t length = 80;
+  const auto undisturbed = trained(f, f.training("undisturbed", length));
+  random_source random{23};
+  for (int round = 0; round < 5; ++round) {
+    CAPTURE(round);
+    auto job = f.training(fmt::format("unsaved-{}", round), length);
+    job.train->checkpoint.clear();
+    const auto id = f.submit(job);
+    REQUIRE(f.reaches(id, 5 + random.below(20)));
+    const auto node = f.node_of_part(id, 1 + random.below(2));
+    runtime::pause(0.2 * random.uniform());
+    f.cluster->kill(node);
+    const auto run = ended_like(f, id, undisturbed);
+    CHECK(run.heals);
+    std::printf("lost-unsaved %d: longest gap %.2f s\n", round, longest_gap_s(run));
+    CHECK(f.cluster->restart(node));
+    REQUIRE(f.wait_for_nodes());
+  }
+}

@@ -50,6 +50,18 @@ class Counted(torch.nn.Sequential):
         super().__init__(torch.nn.Linear(inputs, outputs), torch.nn.BatchNorm1d(outputs))
 """
 
+# The first layer's parameter is the last one's, too.
+tied = drawing.replace("def model():\n    return [troupe.Layer(torch.nn.Linear, 6, 16),", """
+class Ends(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(6, 6))
+    def forward(self, x):
+        return x @ self.weight
+def model():
+    return [troupe.Layer(Ends, tied="weight"), troupe.Layer(torch.nn.Linear, 6, 16),""").replace(
+    "troupe.Layer(torch.nn.Linear, 16, 3)]", "troupe.Layer(torch.nn.Linear, 16, 6), troupe.Layer(Ends, tied=\"weight\")]")
+
 # A sample that ends the process that reads it.
 poisonous = drawing.replace("        draws =", "        if i == 77:\n            os.kill(os.getpid(), 9)\n        draws =")
 
@@ -139,6 +151,18 @@ class LostWorkers(Scratch):
         self.assertEqual(status, 0, error)
         self.assertNotIn("heals", ended)  # of the last attempt
         self.assertEqual([r["loss"] for r in rows], [r["loss"] for r in expected[2]])
+
+    def test_the_only_worker_of_a_stage_begins_again_from_its_nodes_copy_and_no_iteration_is_lost(self):
+        for name, text in (("draws", drawing), ("tied", tied), ("counts", counting)):
+            expected = self.train(f"{name}-undisturbed", text, pipelines=1)
+            self.assertEqual(expected[0], 0, expected[3])
+            for which in range(2):
+                with self.subTest(program=name, worker=which):
+                    found = self.train(f"{name}-{which}", text, lambda: self.kill_worker(which, 0.02 * which), pipelines=1)
+                    self.check_as_undisturbed(found, expected)
+                    self.assertEqual(found[1]["heals"]["joined"], 1)
+                    self.assertEqual(self.weights(f"{name}-{which}"), self.weights(f"{name}-undisturbed"))
+                    self.assertEqual(workers(self.folder), [])
 
     def test_a_sample_that_ends_each_worker_fails_the_job_with_its_micro_batch_after_three(self):
         status, ended, rows, error = self.train("poisonous", poisonous, pipelines=4)

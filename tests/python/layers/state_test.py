@@ -1,11 +1,12 @@
 """What a checkpoint has of a program's state: after it, a training goes on as if it had not ended, to the bit."""
 
+import os
 import unittest
 import warnings
 
 from programs import Programs
 from programs.optimizers import head, optimizers, schedules, sgd
-from support import has_torch, without_torch
+from support import has_torch, root, without_torch
 
 if has_torch:
     import torch
@@ -13,8 +14,11 @@ if has_torch:
     from stages import Pipeline, unequal
     from troupe.layers import checkpoint
     from troupe.describe import describe
+    from troupe.layers.model_file import Program
 
     torch.set_num_threads(1)
+
+gpt = os.path.join(root, "examples/pytorch/gpt.py")
 
 
 wide = """
@@ -51,6 +55,24 @@ class Resumes(Programs):
         self.assertEqual(unequal(resumed.weights(), undisturbed.weights()), "")
         self.assertEqual(unequal(resumed.states(), undisturbed.states()), "")
         return resumed
+
+
+@unittest.skipUnless(has_torch, without_torch)
+class Whole(Resumes):
+    def test_a_whole_copy_has_all_that_a_stage_loads_alone_also_its_tied_parameter(self):
+        program = Program(gpt, {"layers": 3, "hidden": 16, "heads": 2, "sequence": 8})
+        undisturbed, resumed = (Pipeline(program, (2,), rows=2, microbatches=2) for _ in range(2))
+        for n in range(3):
+            undisturbed.iteration(n)
+        for number, (stage, other) in enumerate(zip(undisturbed.stages, resumed.stages)):
+            folder = f"{self.folder}/state-{number}"
+            found = stage.copy(3, whole=True).write(folder)
+            self.assertEqual("layer-00000.safetensors" in found, True)
+            other.load(folder)
+        for n in range(3, 6):
+            self.assertEqual(resumed.iteration(n), undisturbed.iteration(n))
+        self.assertEqual(unequal(resumed.weights(), undisturbed.weights()), "")
+        self.assertEqual(unequal(resumed.states(), undisturbed.states()), "")
 
 
 @unittest.skipUnless(has_torch, without_torch)

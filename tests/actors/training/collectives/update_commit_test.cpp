@@ -48,6 +48,12 @@ class agreeing_stages {
         stages_[{p, s}] = update_commit{agreeing_stage(s, n, p, pipelines)};
   }
 
+  /// This one is not ready to copy its state.
+  void skip_copy(place who) { stages_.at(who).skip_copy(); }
+  /// The number of stages that copy it after the update.
+  std::ptrdiff_t copying() const {
+    return std::ranges::count_if(stages_, [](const auto& s) { return !s.second.skips_copy(); });
+  }
   /// This one still writes a checkpoint.
   void skip(place who) { stages_.at(who).skip_checkpoint(); }
   /// The number of stages that begin a checkpoint after the update.
@@ -117,18 +123,22 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("if one stage still writes a checkpoint, all skip the next one; else none does") {
+TEST_CASE("if one stage skips a checkpoint or a copy of its state, all do; else none does") {
   random_source random{2};
   for (int round = 0; round < 100; ++round) {
     const auto stages = 1 + static_cast<std::uint32_t>(random.below(4));
     const auto pipelines = 1 + static_cast<std::uint32_t>(random.below(3));
     agreeing_stages all{std::vector<std::vector<double>>(stages), pipelines};
-    const bool one = random.chance(0.5);
-    if (one)
-      all.skip({static_cast<std::uint32_t>(random.below(pipelines)),
-                static_cast<std::uint32_t>(random.below(stages))});
+    const bool saves = random.chance(0.5), copies = random.chance(0.5);
+    const auto one = [&] {
+      return agreeing_stages::place{static_cast<std::uint32_t>(random.below(pipelines)),
+                                    static_cast<std::uint32_t>(random.below(stages))};
+    };
+    if (!saves) all.skip(one());
+    if (!copies) all.skip_copy(one());
     all.run(random);
-    CHECK(all.saving() == (one ? 0 : stages * pipelines));
+    CHECK(all.saving() == (saves ? stages * pipelines : 0));
+    CHECK(all.copying() == (copies ? stages * pipelines : 0));
   }
 }
 
