@@ -106,7 +106,7 @@ class Pipelines(Scratch):
             with self.subTest(stages=stages, schedule=schedule):
                 self.assertEqual(self.losses(stages=stages, schedule=schedule), expected)
 
-    def test_a_worker_that_is_killed_costs_the_iterations_since_the_last_checkpoint_alone(self):
+    def test_a_worker_whose_loss_restarts_the_training_costs_the_iterations_since_the_last_checkpoint_alone(self):
         steps, saved = 30, self.path("saved")
         expected = self.plain(steps)
         killed = []
@@ -120,7 +120,7 @@ class Pipelines(Scratch):
 
         thread = threading.Thread(target=kill)
         thread.start()
-        losses = self.losses(stages=2, steps=steps, checkpoint=saved, checkpoint_every=5)
+        losses = self.losses(stages=2, steps=steps, checkpoint=saved, checkpoint_every=5, on_loss="restart")
         thread.join()
         self.assertEqual(len(killed), 1)
         self.assertEqual(losses[-5:], expected[-5:])
