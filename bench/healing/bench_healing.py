@@ -101,7 +101,7 @@ def gpt(iterations, **train):
 
 
 def built_in(iterations, **train):
-    return {"model": {"name": "small", "family": "gpt", "hidden": 128, "layers": 4, "heads": 4, "sequence": 128, "vocabulary": 256},
+    return {"model": {"name": "small", "family": "gpt", "hidden": 256, "layers": 4, "heads": 4, "sequence": 128, "vocabulary": 256},
             "global_batch": 16, "iterations": iterations, "pipeline": {"stages": 2, "microbatches": 4, "data_parallel": 2},
             "train": {"data": os.path.join(root, "configs", "data", "founding.txt"), "seed": 3, "device": "cpu",
                       "checkpoint_every": 1000, **train}}
@@ -127,7 +127,10 @@ def workers(folder, kills):
 
 def steady(folder, pairs):
     found = {}
-    for name, job, nodes in (("built_in", built_in, 2), ("program", gpt, 1)):
+    def wide(iterations, **train):
+        return gpt(iterations, arguments={"hidden": 256, "layers": 6, "sequence": 128}, **train)
+
+    for name, job, nodes in (("built_in", built_in, 2), ("program", wide, 1)):
         ratios = {"seconds": [], "processor_s": []}
         for k in range(pairs):
             each = {}

@@ -10,14 +10,15 @@ namespace troupe::actors {
 
 namespace {
 
-/// Copies take at most this part of a stage's time.
+/// Copies of all stages take at most this part of an iteration's time.
 constexpr double max_share = 0.02;
 
 }  // namespace
 
-/// Before an update: it is not too soon after the last copy.
+/// Before an update: it is not too soon after the last copy. One stage may wait for the copy of
+/// another, so that their times add up.
 bool stage_state::may_copy() const {
-  return has_memory_ && now_s() - copied_s_ >= copying_s_ / max_share;
+  return has_memory_ && now_s() - copied_s_ >= o_.setup.stages * copying_s_ / max_share;
 }
 
 /// After an update, before anybody learns of the iteration's end.
