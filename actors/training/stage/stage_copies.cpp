@@ -38,6 +38,7 @@ void stage_state::end_keep_state(const expected<gpu::outcome>& r, double took_s)
     o_.kept->add(training_.iteration(), std::move(folder));
   else
     o_.kept->clear();
+  executor_->forget_state();  // where the copy failed, or has no room
   end_keep();
 }
 

@@ -76,7 +76,7 @@ bool healing::can_await(std::size_t i) const {
 // Those that were about to join with copies of theirs begin anew, too: where they stand is not
 // known.
 void healing::await(std::size_t i, double now_s) {
-  TROUPE_INVARIANT(can_await(i), "a stage is waited for that nothing else is under way for");
+  TROUPE_INVARIANT(can_await(i), "a stage is awaited while no other one is taken over");
   if (!std::exchange(heals_now_, true)) began_s_ = now_s;
   auto devices = std::exchange(returning_, {});
   devices.insert(i);

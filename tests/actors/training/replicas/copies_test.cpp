@@ -26,7 +26,7 @@ replica_place with(std::vector<std::uint64_t> copies) {
 
 }  // namespace
 
-TEST_CASE("replicas that go on from copies do so from the newest that each of them has") {
+TEST_CASE("replicas restore the newest copy that all of them have") {
   CHECK(common_boundary({{stage_0, with({6, 7})}, {stage_1, with({6, 7})}}) == 7);
   CHECK(common_boundary({{stage_0, with({7, 8})}, {stage_1, with({6, 7})}}) == 7);
   CHECK(common_boundary({{stage_0, with({6, 7})}, {stage_1, with({7, 8})}, {stage_2, with({7})}}) ==
@@ -37,7 +37,7 @@ TEST_CASE("replicas that go on from copies do so from the newest that each of th
   CHECK_FALSE(common_boundary({{stage_0, {8, false, false, {}}}, {stage_1, with({7, 8})}}));
 }
 
-TEST_CASE("a view waits for a replica that has lost its weights") {
+TEST_CASE("a view change waits for a replica that has lost its weights") {
   view_change v{{stage_0, stage_1}, 2};
   v.regather();
   v.on_place(stage_0, v.number(), with({7, 8}));
@@ -60,7 +60,7 @@ TEST_CASE("a view waits for a replica that has lost its weights") {
 }
 
 // Each replica updates, and then copies, before any of them updates again.
-TEST_CASE("replicas that keep two copies have one in common, wherever any of them is lost") {
+TEST_CASE("replicas that keep two copies and are one update apart always have a common one") {
   random_source random{5};
   for (int round = 0; round < 10'000; ++round) {
     const std::uint64_t base = 2 + random.below(5);
@@ -75,7 +75,7 @@ TEST_CASE("replicas that keep two copies have one in common, wherever any of the
   }
 }
 
-TEST_CASE("a node keeps a stage's two newest copies, and those of an iteration once") {
+TEST_CASE("a node keeps the two newest copies of a stage's state") {
   kept_states kept;
   const auto folder = [] {
     auto made = socket_folder::make();
@@ -151,7 +151,7 @@ view_place restoring(const alone& t) {
 
 }  // namespace
 
-TEST_CASE("a stage without a peer is waited for, and begins from its copy") {
+TEST_CASE("a stage without a peer is awaited and restores its copy") {
   alone t;
   CHECK_FALSE(t.h.can_lose(1));
   REQUIRE(t.h.can_await(1));
@@ -179,7 +179,7 @@ TEST_CASE("a stage without a peer is waited for, and begins from its copy") {
   CHECK_FALSE(t.h.awaits(1));
 }
 
-TEST_CASE("a second stage that is lost while one is waited for is waited for, too") {
+TEST_CASE("a second stage lost during the wait for the first is awaited as well") {
   alone t;
   t.h.await(1, 5);
   REQUIRE(t.h.can_await(0));
@@ -197,7 +197,7 @@ TEST_CASE("a second stage that is lost while one is waited for is waited for, to
   CHECK(t.h.from() == 7);
 }
 
-TEST_CASE("a stage whose copies are too old is lost, and one that is lost again and again") {
+TEST_CASE("a training fails if copies are too old, and a stage is not awaited a ninth time") {
   alone t;
   t.h.await(1, 5);
   t.h.on_place(0, restoring(t), {7, 8});
