@@ -168,13 +168,17 @@ set_plan place_by_ratio(stage_placer& placer, const cluster& c, std::size_t divi
   return best;
 }
 
-std::vector<ratio_candidate> explain_ratios(const cluster& c, const job_spec& job,
+std::vector<ratio_candidate> explain_ratios(const cluster& c, const job_spec& asked,
                                             const placed_plan& made,
                                             const std::map<gpu_index, double>& max_in_memory) {
   const auto datacenter = c.nodes[made.where.front().node].datacenter;
   idle_index idle{c};
   for (node_index n = 0; n < c.nodes.size(); ++n)
     if (c.nodes[n].datacenter != datacenter) idle.set_idle(n, 0);
+  auto job = asked;
+  job.pipeline.rows = made.how.rows;
+  job.pipeline.microbatches = 0;
+  job.microbatches.reset();
   stage_placer placer{c, idle, job};
   const auto division = std::ranges::find_if(placer.divisions(), [&](const auto& d) {
     return d.pipelines == made.how.data_parallel &&

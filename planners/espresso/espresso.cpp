@@ -8,7 +8,7 @@
 
 #include "messages/domain/work_kind.hpp"
 #include "planners/cluster/queue_order.hpp"
-#include "planners/espresso/cost_tree.hpp"
+#include "planners/espresso/cheapest_plan.hpp"
 #include "planners/policy/policy.hpp"
 #include "planners/policy/with_trainings.hpp"
 
@@ -79,13 +79,14 @@ class espresso : public policy {
   static std::optional<decision> place(const snapshot& s, const idle_index& idle, const job_view& j,
                                        planning_budget& budget) {
     const auto job = left_of(j);
-    auto p = cheapest_plan(s.cluster, idle, job, budget);
+    auto p = cheapest_plan(s.cluster, idle, job, budget, {.bounded = false});
     if (p.plan)
       return decision{
           decision::kind::start, j.id, std::move(p.plan->how), std::move(p.plan->where), {}};
     s.note(j.id, p.why);
     if (budget.exhausted()) return {};
-    const auto ever = cheapest_plan(s.cluster, idle_index{s.cluster}, job, budget);
+    const auto ever =
+        cheapest_plan(s.cluster, idle_index{s.cluster}, job, budget, {.bounded = false});
     if (ever.plan || budget.exhausted()) return {};
     return give_up(j.id, ever.why);
   }

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "planners/espresso/cost_tree.hpp"
+#include "planners/espresso/cheapest_plan.hpp"
 
 // Cost against time (docs/planners/espresso.md): the trade-off that Espresso's users choose a T_SLO
 // from (section III.A; its Figure 8 has such curves).

@@ -84,11 +84,6 @@ set_plan place_with(provision_placer how, stage_placer& placer, const cluster& c
           division, counts, limit_s,
           in_order_of(counts, [&](std::size_t t) { return flops_s(c.gpus[d.types[t].gpu]); }),
           fidelity::closed);
-    case provision_placer::closed_form: {
-      auto p = placer.place(division, counts, limit_s, {}, fidelity::closed);
-      p.bound_s = p.iteration_s;
-      return p;
-    }
     case provision_placer::exact:
       break;
   }

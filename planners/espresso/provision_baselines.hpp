@@ -12,12 +12,11 @@
 namespace troupe::planners {
 
 enum class provision_placer : std::uint8_t {
-  exact,        // the best order and cut (stage_cut.hpp)
-  greedy,       // Algorithm 2 (cmr_placer.hpp)
-  sia,          // Sia+: 2^n GPUs of one type, with the best cut
-  whale,        // Whale+: the largest memory first; work in proportion to speed, as memory allows
-  hph,          // HPH+: the slowest GPUs first, with the best cut
-  closed_form,  // as exact, but without longer chains of events (fidelity::closed)
+  exact,   // the best order and cut (stage_cut.hpp)
+  greedy,  // Algorithm 2 (cmr_placer.hpp)
+  sia,     // Sia+: 2^n GPUs of one type, with the best cut
+  whale,   // Whale+: the largest memory first; work in proportion to speed, as memory allows
+  hph,     // HPH+: the slowest GPUs first, with the best cut
 };
 
 /// By their names.

@@ -15,8 +15,7 @@
 namespace troupe::planners {
 
 /// Lower bound on the iteration time over all orders and cuts of a set of stages, for pipelines of
-/// one number of stages and micro-batches. It is the key of a best-first search (Espresso's cost
-/// trees), so it costs O(types) per set, after O(stages * types) once.
+/// one number of stages and micro-batches. It costs O(types) per set, after O(stages * types) once.
 class iteration_bound {
  public:
   /// Times of sends between stages; `sums_s` is for the peers of all stages of a pipeline together.
@@ -69,20 +68,6 @@ class iteration_bound {
         own = std::max(
             own, (s + sends_s(l.behind - behind + 1) - l.less_s + delay_s / l.rounds) / l.slope);
     return own;
-  }
-  /// A condition on every set whose iteration takes sends_s() + x W seconds or less. Let K(y) be
-  /// the sum of rate (y - through_s) over the stages with through_s < y, last_rate included.
-  /// Filling the fastest stages first gives S >= sends + y W - u K(y) for any y (linear-programming
-  /// duality), so K(y) cannot be small: K(x) >= 1, and for y < x this is the least K(y), by the
-  /// lower bounds of u and by the limits that rounds put on S. The condition is linear in the
-  /// numbers of stages (docs/planners/espresso.md, "Cost trees").
-  double min_saving(double x, double y) const {
-    double min = y < x ? 0 : 1;
-    if (min_own_s_ > 0) min = std::max(min, 1 - (x - y) * work_ / min_own_s_);
-    for (const auto& l : round_limits_)
-      min = std::max(min,
-                     (y * work_ + l.sends_s - (x - y) * work_ * l.slope) / (x * work_ + l.sends_s));
-    return min;
   }
   /// The types by through_s(), fastest first.
   const std::vector<std::size_t>& fastest() const { return fastest_; }

@@ -18,8 +18,8 @@
 #include "planners/search/stage_cut.hpp"
 
 // The best plan of a given set of stages over mixed GPUs, and the ways to divide GPUs and batch:
-// the stage placer of Espresso (section III.C), exact here, and the base of the search over sets
-// (Espresso's cost trees, section III.B). docs/planners/plan_search.md describes it.
+// the stage placer of Espresso (section III.C), exact here. docs/planners/plan_search.md describes
+// it.
 
 namespace troupe::planners {
 
@@ -34,8 +34,8 @@ struct stage_type {
 /// A set: the number of stages of each of a division's types.
 using stage_counts = std::vector<std::uint32_t>;
 
-/// A number of pipelines and of GPUs per stage: what is fixed before the set of stages is chosen,
-/// and one cost tree for each depth in Espresso (Algorithm 1, lines 3 and 5).
+/// A number of pipelines and of GPUs per stage: what is fixed before the set of stages is chosen
+/// (Espresso, Algorithm 1, lines 3 and 5).
 struct division {
   std::uint32_t pipelines = 1, tensor = 1;
   std::vector<stage_type> types;

@@ -212,7 +212,7 @@ TEST_CASE("what only titan can plan is refused under other policies, and for oth
       {{job, "--idle", "5"}, "titan", "--idle: found 5, expected at most 4, the GPUs of 'lab'"},
       {{job, "--idle", "-1"}, "titan", "found '-1', expected a non-negative integer"},
       {{job, "--lut", "none.json"}, "titan", "none.json"},
-      {{job, "--exhaustive"}, "titan", "need --policy espresso"},
+      {{job, "--closed-form"}, "titan", "need --policy espresso"},
   };
   for (const auto& [words, policy, sentence] : cases) {
     const auto r = planned(words, {"--cluster", cluster, "--policy", policy});

@@ -134,6 +134,16 @@ struct instance {
     }
   }
 
+  /// The same with every number of samples of a micro-batch that the job allows.
+  void each_plan_of_all_rows(const std::function<void(const placed_plan&)>& see) const {
+    if (job.pipeline.rows > 0) return each_plan(see);
+    auto fixed = *this;
+    for (std::uint32_t rows = 1; rows <= job.global_batch; ++rows) {
+      fixed.job.pipeline.rows = rows;
+      if (job.global_batch % rows == 0) fixed.each_plan(see);
+    }
+  }
+
   double run_s(const placed_plan& p) const {
     return job.global_batch / p.how.samples_per_s * static_cast<double>(job.iterations);
   }

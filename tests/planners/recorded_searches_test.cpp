@@ -4,7 +4,7 @@
 #include "harness/recorded.hpp"
 #include "messages/base/time.hpp"
 #include "messages/domain/schedules.hpp"
-#include "planners/espresso/cost_tree.hpp"
+#include "planners/espresso/cheapest_plan.hpp"
 #include "planners/instances.hpp"
 #include "planners/policy/move.hpp"
 #include "planners/policy/placement.hpp"
@@ -84,12 +84,10 @@ TEST_CASE("searches over heterogeneous GPUs find the recorded plans with the rec
       for (const auto& p : found->plans) all.add(plan_text(p));
     for (const std::string name : {"exact", "greedy", "sia", "whale", "hph"}) {
       planning_budget own{r.chance(0.1) ? 20'000U : 1'000'000'000U};
-      const auto p = cheapest_plan(x.c, idle, x.job, own,
-                                   {!r.chance(0.1), r.chance(0.1), *provision_placer_named(name)});
+      const auto p = cheapest_plan(x.c, idle, x.job, own, {*provision_placer_named(name)});
       const auto& n = p.search;
-      all.add(name, p.iteration_s, p.total_s, p.cost, p.bound, p.complete, p.gap(), n.opened,
-              n.placed, n.pruned_boundary, n.pruned_cost, n.pruned_time, n.pruned_capacity,
-              n.bound_at_pop, own.left());
+      all.add(name, p.iteration_s, p.total_s, p.cost, p.bound, p.complete, p.gap(), n.cuts,
+              n.valued, n.simulated, own.left());
       all.add(p.plan ? plan_text(*p.plan) : values(int(p.why.code), numbers_in(p.why.text)));
     }
   }

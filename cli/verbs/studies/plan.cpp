@@ -253,10 +253,8 @@ class plan_verb final : public verb {
                    "whale and hph choose and place")
         ->check(CLI::IsMember({"exact", "greedy", "sia", "whale", "hph"}))
         ->capture_default_str();
-    app.add_flag("--no-pruning", no_pruning_, "espresso: open every node of the cost trees");
-    app.add_flag("--exhaustive", exhaustive_, "espresso: place every set of GPUs, without trees");
     app.add_flag("--closed-form", closed_form_,
-                 "espresso: the optimum of the closed form, without simulating schedules");
+                 "espresso: the cheapest by the closed form, without simulating schedules");
     limit_ =
         app.add_option(
                "--time-limit", limit_s_,
@@ -308,11 +306,10 @@ class plan_verb final : public verb {
     // Espresso buys GPUs instead of dividing those that there are, so its answer has other figures:
     // cost, time, and the bound of the search.
     if ((*policy)->name() == "espresso" && facts_of(job).has_end) return provision(out, *c, job);
-    if (no_pruning_ || exhaustive_ || closed_form_ || spot_ || explain_ratios_ ||
-        !pareto_.empty() || !sweep_s_.empty())
+    if (closed_form_ || spot_ || explain_ratios_ || !pareto_.empty() || !sweep_s_.empty())
       return out.bad(
-          "--no-pruning, --exhaustive, --closed-form, --spot, --pareto, --sweep-slo and "
-          "--explain-cmr need --policy espresso");
+          "--closed-form, --spot, --pareto, --sweep-slo and --explain-cmr need --policy "
+          "espresso");
     if (auto titan = planners::titan_options_of(**policy);
         titan && std::ranges::all_of(*jobs, is_placed_by_titan))
       return tune(out, *c, *jobs, std::move(*titan), *catalogue);
@@ -374,11 +371,8 @@ class plan_verb final : public verb {
   }
 
   int provision(const output& out, const cluster& c, const job_spec& job) const {
-    const provision_request r{c,
-                              job,
-                              {!no_pruning_, exhaustive_,
-                               *planners::provision_placer_named(placer_), spot_, !closed_form_},
-                              limit_s_};
+    const provision_request r{
+        c, job, {*planners::provision_placer_named(placer_), spot_, !closed_form_}, limit_s_};
     if (!sweep_s_.empty()) return sweep_limits(out, r, sweep_s_);
     if (!pareto_.empty()) {
       if (auto ok = can_write(pareto_); !ok) return out.bad(ok.error());
@@ -474,8 +468,7 @@ class plan_verb final : public verb {
   std::string pareto_;
   std::vector<double> sweep_s_;
   std::vector<std::string> max_in_memory_;
-  bool all_ = false, no_pruning_ = false, exhaustive_ = false, closed_form_ = false, spot_ = false,
-       explain_ratios_ = false, paper_ = false;
+  bool all_ = false, closed_form_ = false, spot_ = false, explain_ratios_ = false, paper_ = false;
   double limit_s_ = 60;
   CLI::Option* limit_ = nullptr;
 };

@@ -82,17 +82,13 @@ json document(const cluster& c, const job_spec& job, const timed_provision& t) {
           {"stages", f.plan ? stage_documents(c, job, t) : json::array()},
           {"allocation", where},
           {"search",
-           {{"opened", f.search.opened},
-            {"placed", f.search.placed},
+           {{"space", "espresso"},
+            {"cuts", f.search.cuts},
+            {"valued", f.search.valued},
             {"simulated", f.search.simulated},
-            {"pruned_boundary", f.search.pruned_boundary},
-            {"pruned_cost", f.search.pruned_cost},
-            {"pruned_time", f.search.pruned_time},
-            {"pruned_capacity", f.search.pruned_capacity},
             {"complete", f.complete},
             {"bound", known(f.bound)},
-            {"bound_at_pop", known(f.search.bound_at_pop)},
-            {"gap", known(f.gap())},
+            {"gap", f.bound > 0 ? json(f.gap()) : json()},
             {"seconds", t.seconds}}},
           {"reason", f.plan ? json() : json(f.why.text)}};
 }
@@ -117,9 +113,10 @@ void show(const output& out, const cluster& c, const job_spec& job, const timed_
   out.line("{}: {} per iteration, {} for {} iterations, {:.2f} per hour, {:.2f} in all.",
            planners::split_text(how), duration_text(f.iteration_s), duration_text(f.total_s),
            job.iterations, how.cost_per_hour, f.cost);
-  out.line("Searched {} plans in {}; {}.", f.search.opened, duration_text(t.seconds),
-           f.gap() == 0 ? "none costs less"
-                        : fmt::format("none costs more than {:.2g} % less", 100 * f.gap()));
+  out.line("Valued {} plans in {}; {}.", f.search.valued, duration_text(t.seconds),
+           f.bound == 0   ? "no bound of the others was found"
+           : f.gap() == 0 ? "none costs less"
+                          : fmt::format("none costs more than {:.2g} % less", 100 * f.gap()));
   if (f.interruptions > 0)
     out.line("Spot instances: {:.2g} interruptions are expected, and counted.", f.interruptions);
 }

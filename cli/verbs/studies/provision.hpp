@@ -7,7 +7,7 @@
 #include "cli/output/output.hpp"
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/job.hpp"
-#include "planners/espresso/cost_tree.hpp"
+#include "planners/espresso/cheapest_plan.hpp"
 
 namespace troupe::cli {
 

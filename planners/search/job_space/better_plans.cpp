@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 
 #include "messages/base/folds.hpp"
 #include "planners/search/group_order.hpp"
@@ -44,6 +45,49 @@ std::optional<space_plan> exactly_cut(const cost_model_times& times, const space
   budget.spend(placer.units());
   if (!found.plan || !(found.iteration_s < iteration_s)) return {};
   return times.like(plan, found.plan->how.stages);
+}
+
+bool set_variants::possible() const {
+  const auto& p = times_.problem();
+  return p.space.free_cut && !p.space.several_datacenters && !p.space.tensor_by_stage &&
+         p.goal != space_goal::fastest && !times_.has_speeds();
+}
+
+set_climb& set_variants::climb_of(std::uint32_t rows, std::uint32_t datacenter) {
+  auto& climb = climbs_[{rows, datacenter}];
+  if (climb) return *climb;
+  const auto& p = times_.problem();
+  set_wish wish{p.goal == space_goal::cheapest, {}, p.max_gpus};
+  wish.max_s = p.max_s.value_or(std::numeric_limits<double>::infinity());
+  climb = std::make_unique<set_climb>(times_.its_cluster(), times_.idle_of(datacenter),
+                                      times_.job_of({rows, {}, {}}), wish, cut_best,
+                                      times_.timing().by);
+  return *climb;
+}
+
+std::vector<space_plan> set_variants::of_one_type(planning_budget& budget) {
+  std::vector<space_plan> out;
+  const auto& p = times_.problem();
+  for (std::uint32_t dc = 0; dc < p.datacenters; ++dc)
+    for (const auto rows : p.rows)
+      for (const auto& found : climb_of(rows, dc).of_one_type(budget)) {
+        const auto& how = found.placed.plan->how;
+        const space_group group{how.data_parallel, how.microbatches, {{0, dc}}};
+        if (auto plan = times_.like({rows, {0}, {group}}, how.stages))
+          out.push_back(std::move(*plan));
+      }
+  return out;
+}
+
+std::vector<space_plan> set_variants::around(const valued_plan& of, planning_budget& budget) {
+  std::vector<space_plan> out;
+  const auto placed = times_.placed(of.plan);
+  if (!placed) return out;
+  auto& climb = climb_of(of.plan.rows, of.plan.groups[0].seats[0].datacenter);
+  for (const auto& found : climb.around(placed->how, of.score, budget))
+    if (auto plan = times_.like(of.plan, found.placed.plan->how.stages))
+      out.push_back(std::move(*plan));
+  return out;
 }
 
 std::optional<space_plan> in_cheapest_order(const cost_model_times& times, const space_plan& plan) {

@@ -24,11 +24,12 @@ std::optional<space_plan> cost_model_times::like(const space_plan& plan,
   out.firsts.clear();
   out.groups[0].seats.clear();
   for (const auto& s : stages) {
-    // A last stage may have the head alone there, never here.
-    if (s.first % unit_ != 0 || s.count == 0) return {};
+    // A last stage may have the head alone there, but not in every space.
+    if (s.first % unit_ != 0 || s.first / unit_ >= problem_.pieces) return {};
     out.firsts.push_back(s.first / unit_);
     const space_class same{kinds_.find({s.gpu.value()}), s.tensor_parallel};
     const auto cls = std::ranges::find(problem_.classes, same) - problem_.classes.begin();
+    if (static_cast<std::size_t>(cls) == problem_.classes.size()) return {};
     out.groups[0].seats.push_back(
         {static_cast<std::uint32_t>(cls), plan.groups[0].seats[0].datacenter});
   }
@@ -115,8 +116,16 @@ std::optional<placed_plan> cost_model_times::placed(const space_plan& plan) cons
 space_value cost_model_times::value(const space_plan& plan) const {
   const auto p = placed(plan);
   if (!p || !(p->how.samples_per_s > 0)) return {};
-  const double seconds = job_.global_batch / p->how.samples_per_s;
-  return {seconds, cost_of_run(job_, p->how, 1)};
+  double seconds = job_.global_batch / p->how.samples_per_s;
+  if (timing_.by != fidelity::closed) {
+    const auto e = evaluate(c_, job_of(plan), p->how, p->where, timing_.by);
+    if (!e) return {};
+    seconds = e->iteration_s;
+  }
+  if (timing_.longer) seconds *= timing_.longer(p->where);
+  const auto& how = p->how;
+  return {seconds,
+          cost_of_run(1, seconds, how.cost_per_hour, how.traffic_per_iteration.value_or(0))};
 }
 
 }  // namespace troupe::planners

@@ -29,7 +29,8 @@ std::string why_one_datacenter(const job_spec& job) {
 expected<std::unique_ptr<cost_model_times>> cost_model_times::of(const cluster& c,
                                                                  const idle_index& idle,
                                                                  const job_spec& job,
-                                                                 const plan_space& space) {
+                                                                 const plan_space& space,
+                                                                 const plan_timing& timing) {
   const auto work = facts_of(job);
   if (!work.has_model)
     return refuse(reason::kind::invalid,
@@ -42,6 +43,7 @@ expected<std::unique_ptr<cost_model_times>> cost_model_times::of(const cluster& 
         "'{}' has virtual_stages or context_parallel",
         job.name);
   std::unique_ptr<cost_model_times> out{new cost_model_times{c, idle, job, space}};
+  out->timing_ = timing;
   if (out->problem_.classes.empty() || out->problem_.rows.empty())
     return refuse(reason::kind::infeasible, "no idle GPU can have a stage of '{}'", job.model.name);
   return out;
@@ -65,9 +67,10 @@ cost_model_times::cost_model_times(const cluster& c, const idle_index& idle, con
   const auto pieces = pieces_of(job.model);
   const bool halves = job.model.operators.empty();
   if (space.name == "sailor" && halves && pieces % 2 == 0) unit_ = 2;
-  while (pieces / unit_ > 64) unit_ *= 2;
+  while (pieces / unit_ > (space.fine_cut ? 160 : 64)) unit_ *= 2;
   problem_.pieces = (pieces + unit_ - 1) / unit_;
-  if (unit_ == 1 && halves && problem_.pieces > 24) problem_.grain = 2;
+  if (halves && space.fine_cut) ++problem_.pieces;  // the head
+  if (unit_ == 1 && halves && problem_.pieces > (space.fine_cut ? 65 : 24)) problem_.grain = 2;
   problem_.goal = job.objective == "fastest"    ? space_goal::fastest
                   : job.objective == "cheapest" ? space_goal::cheapest
                                                 : space_goal::efficient;
@@ -159,7 +162,8 @@ void cost_model_times::set_max_stages() {
     }
   }
   problem_.max_stages = std::max({problem_.max_stages, 2 * needed, job_.pipeline.stages});
-  problem_.max_stages = std::min(problem_.max_stages, problem_.pieces);
+  // A head by itself is no more a stage than the model has pieces.
+  problem_.max_stages = std::min(problem_.max_stages, (pieces_of(job_.model) + unit_ - 1) / unit_);
 }
 
 std::uint32_t cost_model_times::piece(std::uint32_t unit) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "messages/domain/job.hpp"
 #include "messages/domain/link_cost.hpp"
 #include "planners/cluster/idle_index.hpp"
+#include "planners/cost/plan_time.hpp"
 #include "planners/plans/fits.hpp"
 #include "planners/schedule/schedule.hpp"
 #include "planners/search/job_space/gpu_kinds.hpp"
@@ -27,16 +29,25 @@ namespace troupe::planners {
 /// gateways. Empty: they need not be.
 std::string why_one_datacenter(const job_spec& job);
 
-/// The search's times by the cost model's closed form: `value` is evaluate(closed) of the plan on
-/// the nodes that it would have. Stages hold 1F1B's micro-batches in flight, p - i in stage i.
-/// Keeps references to the cluster and the idle GPUs.
+/// How plans are timed.
+struct plan_timing {
+  fidelity by = fidelity::closed;  // or a longer lower bound of the schedule's time
+  /// How many times as long as its iterations a run takes on these GPUs, at least 1. None: nothing
+  /// interrupts it.
+  std::function<double(const allocation& where)> longer{};
+};
+
+/// The search's times by the cost model's closed form: `value` is evaluate() of the plan, by
+/// default in its closed form, on the nodes that it would have. Stages hold 1F1B's micro-batches in
+/// flight, p - i in stage i. Keeps references to the cluster and the idle GPUs.
 class cost_model_times final : public space_times {
  public:
   /// `idle`: the GPUs that the job may use together. For work with a model, with one part of it a
   /// stage, and whole sequences.
   static expected<std::unique_ptr<cost_model_times>> of(const cluster& c, const idle_index& idle,
                                                         const job_spec& job,
-                                                        const plan_space& space);
+                                                        const plan_space& space,
+                                                        const plan_timing& timing = {});
 
   /// The question, in the job's limits and by its objective. Classes are GPU types x degrees;
   /// kinds are GPU types in nodes of one speed.
@@ -56,6 +67,7 @@ class cost_model_times final : public space_times {
   const idle_index& idle_of(std::uint32_t datacenter) const { return idle_in_[datacenter]; }
   /// Whether stages on GPUs of one type differ by their nodes.
   bool has_speeds() const { return kinds_.has_speeds(); }
+  const plan_timing& timing() const { return timing_; }
 
   stage_floor floor_of(std::uint32_t rows, std::uint32_t cls, std::uint32_t first,
                        std::uint32_t count, std::uint32_t behind) const override;
@@ -158,6 +170,7 @@ class cost_model_times final : public space_times {
   const cluster& c_;
   const idle_index& idle_;
   job_spec job_;
+  plan_timing timing_;
   space_problem problem_;
   std::uint32_t unit_ = 1;  // of the model's pieces: what a piece of the problem is
   bool sends_in_steps_ = false;

@@ -27,13 +27,14 @@ std::vector<datacenter_group> groups_of_search(const cluster& c, const job_spec&
 }  // namespace
 
 expected<job_search> job_search::of(const cluster& c, const idle_index& idle, const job_spec& job,
-                                    const job_places& places, const plan_space& space) {
+                                    const job_places& places, const plan_space& space,
+                                    const plan_timing& timing) {
   job_search out;
   std::optional<reason> why;
   const auto add = [&](const idle_index& here) {
     std::optional<idle_index> allowed;
     auto at = std::make_unique<room>(room{allowed_idle(c, here, job, allowed), nullptr});
-    auto times = cost_model_times::of(c, at->idle, job, space);
+    auto times = cost_model_times::of(c, at->idle, job, space, timing);
     if (times)
       at->times = std::move(*times), out.rooms_.push_back(std::move(at));
     else if (!why)
@@ -49,7 +50,15 @@ expected<job_search> job_search::of(const cluster& c, const idle_index& idle, co
 job_search::result job_search::search(std::size_t wanted, planning_budget& budget) const {
   result all;
   for (const auto& r : rooms_) {
+    set_variants sets{*r->times};
+    std::vector<space_plan> seeds;
+    if (sets.possible()) {
+      auto own = budget.part(budget.left() / 5);
+      seeds = sets.of_one_type(own);
+      budget.charge(own);
+    }
     const auto variants = [&](const valued_plan& v, planning_budget& own) {
+      if (sets.possible()) return sets.around(v, own);
       std::vector<space_plan> out;
       if (r->times->problem().space.free_cut)
         if (auto p = exactly_cut(*r->times, v.plan, v.value.seconds, own))
@@ -57,7 +66,8 @@ job_search::result job_search::search(std::size_t wanted, planning_budget& budge
       if (auto p = in_cheapest_order(*r->times, v.plan)) out.push_back(std::move(*p));
       return out;
     };
-    const auto found = search_space(r->times->problem(), *r->times, wanted, budget, variants);
+    const auto found =
+        search_space(r->times->problem(), *r->times, wanted, budget, variants, seeds);
     for (const auto& p : found.plans) all.plans.push_back({r->times.get(), p});
     all.cuts += found.cuts, all.valued += found.valued;
     all.exact = all.exact && found.exact;

@@ -20,9 +20,10 @@ namespace troupe::planners {
 class job_search {
  public:
   /// `places`: where the job may be. Fails if it is no work that can be searched for
-  /// (cost_model_times), or no idle GPU can have a stage of it.
+  /// (cost_model_times), or no idle GPU can have a stage of it. `timing`: as there.
   static expected<job_search> of(const cluster& c, const idle_index& idle, const job_spec& job,
-                                 const job_places& places, const plan_space& space);
+                                 const job_places& places, const plan_space& space,
+                                 const plan_timing& timing = {});
 
   struct found_plan {
     const cost_model_times* times = nullptr;

@@ -148,21 +148,25 @@ void alike_search::run(std::vector<ranked_cut> cuts) {
   const auto first = best_.all();
   for (std::size_t i = 0; i < std::min<std::size_t>(first.size(), 8); ++i)
     offer_orders(best_, first[i].plan, few_orders);
-  // From the best plan that was not yet tried, as long as there are such among the first few.
-  std::vector<space_plan> tried;
+  improve();
+  if (!best_.all().empty() && spend()) offer_orders(best_, space_plan{best_.all().front().plan});
+}
+
+// From the best plan that was not yet tried, as long as there are such among the first few; then
+// from those that are a little too slow.
+void alike_search::improve() {
   const auto is_tried = [&](const valued_plan& v) {
-    return std::ranges::any_of(tried, [&](const space_plan& t) { return are_alike(t, v.plan); });
+    return std::ranges::any_of(tried_, [&](const space_plan& t) { return are_alike(t, v.plan); });
   };
   for (int rounds = 0; rounds < 24 && spend(); ++rounds) {
-    const auto& all = best_.all();
-    const auto end =
-        all.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(8, all.size()));
-    const auto next = std::find_if_not(all.begin(), end, is_tried);
-    if (next == end) break;
-    tried.push_back(next->plan);
-    move(tried.back());
+    auto from = best_.all();
+    from.resize(std::min<std::size_t>(8, from.size()));
+    for (auto& v : best_.near_limits(8)) from.push_back(std::move(v));
+    const auto next = std::ranges::find_if_not(from, is_tried);
+    if (next == from.end()) break;
+    tried_.push_back(next->plan);
+    move(next->plan);
   }
-  if (!best_.all().empty() && spend()) offer_orders(best_, space_plan{best_.all().front().plan});
 }
 
 void alike_search::collect_cuts() {
@@ -346,6 +350,7 @@ void alike_search::try_crossing() {
 }
 
 void alike_search::move(const space_plan& from) {
+  if (from.stages() > problem_.max_stages) return;  // a variant, whose floors are not known
   std::vector<std::uint32_t> classes;
   for (const auto& s : from.groups[0].seats) classes.push_back(s.cls);
   const auto at = std::ranges::find(problem_.rows, from.rows);
@@ -378,9 +383,10 @@ void alike_search::move_pieces(std::size_t rows_index, const space_plan& from,
 
 void alike_search::move_stages(std::size_t rows_index, const space_plan& from,
                                const std::vector<std::uint32_t>& classes) {
-  if (!problem_.space.tensor_by_stage) return;
+  const auto tensor = problem_.classes[classes.front()].tensor;
   for (std::size_t i = 0; i < classes.size(); ++i)
     for (std::uint32_t c = 0; c < problem_.classes.size(); ++c) {
+      if (!problem_.space.tensor_by_stage && problem_.classes[c].tensor != tensor) continue;
       auto other = classes;
       other[i] = c;
       if (c != classes[i]) try_classes(rows_index, from.firsts, other);

@@ -28,6 +28,8 @@ class alike_search {
   void run();
   /// The same with the cuts that another search of the same problem has found, but for its space.
   void run(std::vector<ranked_cut> cuts);
+  /// Moves from the best plans, also from such that others have offered.
+  void improve();
   /// The cuts that were found, best rough score first.
   const std::vector<ranked_cut>& cuts() const { return cuts_; }
   const std::vector<std::vector<double>>& prices(std::size_t rows_index) const {
@@ -76,6 +78,7 @@ class alike_search {
   std::vector<std::vector<std::vector<double>>> prices_;  // by rows: directions
   std::map<std::pair<std::size_t, std::vector<std::uint32_t>>, double> rough_;
   std::vector<ranked_cut> cuts_;
+  std::vector<space_plan> tried_;  // by moves
   std::uint64_t units_ = 0, spent_ = 0;
 };
 

@@ -63,9 +63,11 @@ double best_plans::offer(const space_plan& plan, double below) {
   const double score = score_of(*problem_, value, gpus);
   if (units > long_units) scores_.emplace(plan, score);
   const valued_plan valued{plan, value, score};
-  if (score < never) {
+  if (value.seconds < never) {
     auto& best = shapes_[shape_of(plan)];
-    if (score < best.score) best = valued;
+    // The fastest plan of a shape is its best by every goal, but for traffic.
+    if (score < best.score || (best.score == never && value.seconds < best.value.seconds))
+      best = valued;
   }
   add(valued);
   return score;
@@ -81,8 +83,25 @@ best_plans::shape best_plans::shape_of(const space_plan& plan) {
 
 std::vector<valued_plan> best_plans::of_shapes(std::size_t wanted) const {
   std::vector<valued_plan> all;
-  for (const auto& [of, v] : shapes_) all.push_back(v);
+  for (const auto& [of, v] : shapes_)
+    if (v.score < std::numeric_limits<double>::infinity()) all.push_back(v);
   std::ranges::stable_sort(all, {}, &valued_plan::score);
+  if (all.size() > wanted) all.resize(wanted);
+  return all;
+}
+
+std::vector<valued_plan> best_plans::near_limits(std::size_t wanted) const {
+  constexpr double too_slow = 1.15, too_dear = 1.05;
+  std::vector<valued_plan> all;
+  if (problem_->goal == space_goal::fastest || !problem_->max_s) return all;
+  const auto cost = [&](const valued_plan& v) {
+    return problem_->goal == space_goal::cheapest ? v.value.dollars
+                                                  : v.value.seconds * gpus_of(*problem_, v.plan);
+  };
+  for (const auto& [of, v] : shapes_)
+    if (v.value.seconds < too_slow * *problem_->max_s && cost(v) < too_dear * best())
+      all.push_back(v);
+  std::ranges::stable_sort(all, {}, cost);
   if (all.size() > wanted) all.resize(wanted);
   return all;
 }

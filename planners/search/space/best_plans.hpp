@@ -34,6 +34,9 @@ class best_plans {
   /// The best plan of each shape that was valued, of the `wanted` best shapes: with other rows,
   /// another number of pipelines, or stages of other classes.
   std::vector<valued_plan> of_shapes(std::size_t wanted) const;
+  /// The same of those that are not much slower than the limit of time, or dearer than the best
+  /// one; also plans that break the limits. None where the goal is speed.
+  std::vector<valued_plan> near_limits(std::size_t wanted) const;
   /// Plans that were valued.
   std::uint64_t valued() const { return valued_; }
   /// Work done so far, in a planning_budget's units.

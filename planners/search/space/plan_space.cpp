@@ -7,8 +7,8 @@ namespace troupe::planners {
 
 std::span<const plan_space> plan_spaces() {
   static const std::vector<plan_space> all = {
-#define TROUPE_SPACE(name, datacenters, tensor, rows, cut, kinds, shares, mixed) \
-  {datacenters, tensor, rows, cut, kinds, shares, mixed, name},
+#define TROUPE_SPACE(name, datacenters, tensor, rows, cut, kinds, shares, mixed, fine) \
+  {datacenters, tensor, rows, cut, kinds, shares, mixed, fine, name},
 #include "planners/search/space/plan_spaces.def"
 #undef TROUPE_SPACE
   };

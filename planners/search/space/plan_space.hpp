@@ -17,6 +17,7 @@ struct plan_space {
   bool several_kinds = true;        // pipelines whose stages have other classes
   bool own_shares = true;           // pipelines with other numbers of micro-batches
   bool mixed_pipelines = true;      // stages of one pipeline in different datacenters
+  bool fine_cut = false;            // cuts piece by piece, and a last stage with the head alone
   std::string name = "full";
 
   bool operator==(const plan_space&) const = default;

@@ -16,7 +16,7 @@ namespace {
 // the more cuts are tried with several kinds.
 constexpr std::size_t kept_alike = 16, kept_plans = 64;
 // Plans whose variants are tried.
-constexpr std::size_t varied_plans = 8;
+constexpr std::size_t varied_plans = 8, nearly_kept = 32;
 // Steps for plans of several kinds, for each type of GPU, at least.
 constexpr std::uint64_t units_a_kind = 10'000'000;
 
@@ -58,7 +58,8 @@ void try_variants(const plan_variants& variants, const std::vector<valued_plan>&
 // A larger space than `alike` begins with what is best there, by the same steps: so it is never
 // worse, with any budget. Then pipelines of one kind with shares of their own, then several kinds.
 space_result search_space(const space_problem& p, const space_times& times, std::size_t wanted,
-                          planning_budget& budget, const plan_variants& variants) {
+                          planning_budget& budget, const plan_variants& variants,
+                          const std::vector<space_plan>& seeds) {
   space_result out;
   const auto given = budget.left();
   const space_room room{p};
@@ -77,8 +78,11 @@ space_result search_space(const space_problem& p, const space_times& times, std:
   auto searched = budget.part(given / 5 * 4), varied = budget.part(given / 5);
   alike_search first{alike, alike_times, floors, room, best_alike, searched};
   if (!larger || !value_all(alike, alike_times, room, best_alike, budget)) {
+    for (const auto& seed : seeds) best_alike.offer(seed);
     first.run();
     try_variants(variants, best_alike.of_shapes(varied_plans), best_alike, varied);
+    try_variants(variants, best_alike.near_limits(nearly_kept), best_alike, varied);
+    first.improve();
     out.complete = !searched.exhausted();
     budget.charge(searched);
     budget.charge(varied);

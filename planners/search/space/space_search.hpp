@@ -30,8 +30,9 @@ using plan_variants =
 
 /// The `wanted` best plans. All plans are valued where there are at most `exact_plans`; else the
 /// result is as good as the search is, and space_bound.hpp says how far from the best it may be.
-/// The same problem, times and budget give the same result.
+/// The same problem, times and budget give the same result. `seeds`: plans to begin with.
 space_result search_space(const space_problem& p, const space_times& times, std::size_t wanted,
-                          planning_budget& budget, const plan_variants& variants = {});
+                          planning_budget& budget, const plan_variants& variants = {},
+                          const std::vector<space_plan>& seeds = {});
 
 }  // namespace troupe::planners

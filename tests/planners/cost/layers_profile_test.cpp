@@ -12,7 +12,7 @@
 #include "planners/cost/stage_time.hpp"
 #include "planners/crius/cell_tuner.hpp"
 #include "planners/devices/profile.hpp"
-#include "planners/espresso/cost_tree.hpp"
+#include "planners/espresso/cheapest_plan.hpp"
 #include "planners/plans/fits.hpp"
 #include "planners/policy/adaptive_plan.hpp"
 #include "planners/sample.hpp"

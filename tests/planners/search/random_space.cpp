@@ -70,14 +70,14 @@ void random_space::make_limits(random_source& rng) {
   if (rng.chance(0.2)) problem.max_gpus = static_cast<std::uint32_t>(1 + rng.below(8));
   // Each freedom is missing in some of them.
   static const std::vector<plan_space> spaces = {
-      {true, true, true, true, true, true, true, "full"},
-      {true, true, true, true, false, false, true, "alike"},
-      {true, true, true, true, true, false, true, "equal shares"},
-      {false, false, false, false, false, false, false, "nothing"},
-      {true, false, false, false, false, false, true, "peers anywhere"},
-      {false, false, false, true, false, false, false, "cuts"},
-      {false, true, false, false, false, false, false, "degrees"},
-      {false, false, true, true, false, false, false, "one stage"}};
+      {true, true, true, true, true, true, true, false, "full"},
+      {true, true, true, true, false, false, true, false, "alike"},
+      {true, true, true, true, true, false, true, false, "equal shares"},
+      {false, false, false, false, false, false, false, false, "nothing"},
+      {true, false, false, false, false, false, true, false, "peers anywhere"},
+      {false, false, false, true, false, false, false, false, "cuts"},
+      {false, true, false, false, false, false, false, false, "degrees"},
+      {false, false, true, true, false, false, false, false, "one stage"}};
   problem.space = rng.chance(0.6) ? spaces[0] : spaces[rng.below(spaces.size())];
   if (problem.space.name == "one stage") problem.max_stages = 1;
 }
