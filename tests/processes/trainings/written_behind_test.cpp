@@ -1,4 +1,5 @@
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -59,54 +60,61 @@ tensor_bytes tensors_of(const fs::path& directory) {
   return all;
 }
 
-/// Kills a process of the training, looks at what is on the disk, and starts it again.
-void kill_and_look(saving_nodes& f, const job_spec& job, job_id id, std::size_t part,
-                   const fs::path& expected, std::size_t& compared) {
-  const auto about = f.job(id);
-  if (about.where.empty()) return;
-  const auto node = f.jobs().nodes.at(about.where[part % about.where.size()].node).name;
-  f.cluster->kill(node);
+/// Whether the newest checkpoint of the job could be compared with that of the same iteration,
+/// which an undisturbed training may have skipped while it wrote another.
+bool compare_newest(const job_spec& job, const fs::path& expected) {
   const fs::path root = job.train->checkpoint;
-  if (gpu::newest_checkpoint(root)) {
-    const auto newest = gpu::newest_sound_checkpoint(root, job.model);
-    REQUIRE(newest);
-    CHECK(newest->damaged.empty());
-    const auto same = gpu::checkpoint_directory(expected, newest->iteration);
-    const auto found = tensors_of(gpu::checkpoint_directory(root, newest->iteration));
-    if (fs::exists(same / gpu::checkpoint_index)) {
-      ++compared;
-      CHECK(found == tensors_of(same));
-    }
-  }
-  REQUIRE(f.cluster->restart(node));
+  if (!gpu::newest_checkpoint(root)) return false;
+  const auto newest = gpu::newest_sound_checkpoint(root, job.model);
+  REQUIRE(newest);
+  CHECK(newest->damaged.empty());
+  const auto same = gpu::checkpoint_directory(expected, newest->iteration);
+  const auto found = tensors_of(gpu::checkpoint_directory(root, newest->iteration));
+  if (!fs::exists(same / gpu::checkpoint_index)) return false;
+  CHECK(found == tensors_of(same));
+  return true;
 }
 
-/// A training whose nodes, that of its trainer among them, are killed so many times. Each attempt
-/// goes on from what was written before it.
+/// Kills a process of the training, looks at the disk as it left it, and starts it again.
+bool kill_and_look(saving_nodes& f, const job_spec& job, job_id id, std::size_t part,
+                   const fs::path& expected) {
+  const auto about = f.job(id);
+  if (about.where.empty()) return false;
+  const auto node = f.jobs().nodes.at(about.where[part % about.where.size()].node).name;
+  f.cluster->kill(node);
+  const bool compared = compare_newest(job, expected);
+  REQUIRE(f.cluster->restart(node));
+  return compared;
+}
+
+/// Trainings whose nodes, that of the trainer among them, are killed until so many kills left a
+/// checkpoint that could be compared. Each attempt goes on from what was written before it.
 void survive(const char* name, int kills, std::uint64_t seed) {
   saving_nodes f{name};
   constexpr std::uint64_t length = 100;
   const auto undisturbed = f.saving("undisturbed", length);
   const auto curve = trained(f, undisturbed);
   random_source random{seed};
-  std::size_t compared = 0;
-  for (int round = 0; kills > 0; ++round) {
+  int compared = 0;
+  for (int round = 0; compared < kills; ++round) {
+    REQUIRE(round < 10 + kills);
     const auto job = f.saving("killed-" + std::to_string(round), length);
     const auto id = f.submit(job);
-    REQUIRE(f.wait_until([&](const auto&) { return iterations(f, id) >= 3; }));
-    for (int i = 0; i < 5 && kills > 0; ++i) {
-      runtime::pause(0.3 + 1.2 * random.uniform());
+    std::uint64_t after = 3;
+    for (int i = 0; i < 5 && compared < kills; ++i) {
+      after += random.below(length / 4);
+      REQUIRE(f.wait_until(
+          [&](const auto& jobs) { return all_final(jobs) || iterations(f, id) >= after; }));
       if (all_final(f.jobs())) break;
-      kill_and_look(f, job, id, random.below(2), undisturbed.train->checkpoint, compared);
-      --kills;
+      if (kill_and_look(f, job, id, random.below(2), undisturbed.train->checkpoint)) ++compared;
     }
     const bool ended = f.wait_until(all_final);
     INFO(f.job(id).detail);
     REQUIRE(ended);
     CHECK(f.job(id).state == job_state::finished);
     check_same_curve(curve, how(f, id));
+    CHECK(compare_newest(job, undisturbed.train->checkpoint));
   }
-  CHECK(compared > 0);
 }
 
 }  // namespace
