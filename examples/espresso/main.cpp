@@ -27,7 +27,7 @@ using namespace troupe::planners;
 
 namespace {
 
-constexpr std::uint64_t steps = 40'000'000;  // of a search's planning budget
+constexpr std::uint64_t steps = 20'000'000;  // of a search's planning budget
 
 struct study {
   std::string name;
