@@ -52,7 +52,7 @@ class pipelines_to_buy {
     auto job = job_;
     // Limits that a schedule breaks although its closed form does not are made tighter.
     for (int tries = 0; tries < 3; ++tries) {
-      const double slower = offer_best(job, budget);
+      const double slower = offer_best(job, budget, tries == 0);
       for (auto* limit : {&job.limits.slo_s, &job.limits.deadline_s})
         if (*limit) **limit /= slower;
       if (slower == 1 || budget.exhausted()) break;
@@ -60,7 +60,7 @@ class pipelines_to_buy {
     if (!buy_.best().plan && (job.limits.slo_s || job.limits.deadline_s)) {
       job = job_;
       job.objective = "fastest";
-      offer_best(job, budget);
+      offer_best(job, budget, false);
     }
     buy_.shift_pieces(budget);
     buy_.best().complete = !budget.exhausted();
@@ -70,7 +70,9 @@ class pipelines_to_buy {
   static constexpr std::size_t candidates_wanted = 64;
   static constexpr std::uint64_t bound_units = 60'000'000;
 
-  double offer_best(const job_spec& job, planning_budget& budget) {
+  /// `bounded`: the job has its own limits. A search with tighter ones says nothing about the plans
+  /// between these and its own, so that its bound is none of the job's.
+  double offer_best(const job_spec& job, planning_budget& budget, bool bounded) {
     const job_places places{c_, job, true};
     plan_timing timing;
     // Longer chains of events than the closed form has: few schedules take longer.
@@ -92,14 +94,14 @@ class pipelines_to_buy {
       all.push_back({std::move(*p), estimated_s});
     }
     const double slower = buy_.offer(std::move(all), budget);
-    if (!buy_.best().plan || found.plans.empty() || job.objective != "cheapest") return slower;
-    const auto iterations = static_cast<double>(job.iterations);
+    if (!bounded || found.plans.empty()) return slower;
+    const double run = buy_.shortest() * static_cast<double>(job.iterations);
     const double lowest = found.plans.front().found.score;
     if (found.exact) {
-      buy_.best().bound = lowest * iterations;
+      buy_.best().bound = lowest * run;
     } else if (options_.bounded) {
       auto rest = budget.part(bound_units);
-      buy_.best().bound = searched->bound(lowest, rest) * iterations;
+      buy_.best().bound = searched->bound(lowest, rest) * run;
       budget.charge(rest);
     }
     return slower;

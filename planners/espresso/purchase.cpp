@@ -85,14 +85,12 @@ bool purchase::keep(const candidate& x, double iteration_s) {
   return true;
 }
 
-// Schedules are rarely shorter than the closed form, and then by less than this.
 double purchase::offer(std::vector<candidate> all, planning_budget& budget) {
-  constexpr double shorter = 0.998;
   const auto closed = [&](const candidate& x) { return cost_of(x, x.closed_form_s); };
   std::ranges::stable_sort(all, {}, closed);
   double too_slow = never;
   for (const auto& x : all) {
-    if (best_.plan && closed(x) * (options_.simulate ? shorter : 1) >= best_.cost) break;
+    if (best_.plan && closed(x) * shortest() >= best_.cost) break;
     const double s = options_.simulate ? simulated_s(x.plan, budget) : x.closed_form_s;
     if (s < never && !keep(x, s)) too_slow = std::min(too_slow, s / x.closed_form_s);
     if (options_.simulate && best_.plan && budget.exhausted()) break;

@@ -28,6 +28,9 @@ class purchase {
   /// How many times as long a run takes on these GPUs because of interruptions: to first order, the
   /// expected number times what each loses (docs/planners/espresso.md, "Spot instances").
   double longer(const allocation& where) const;
+  /// The least part of its closed form that a schedule takes: they are rarely shorter, since an
+  /// iteration may begin while the last one's sums still run. 1 if none is simulated.
+  double shortest() const { return options_.simulate ? 0.998 : 1; }
   /// Offers plans by their closed forms in seconds, cheapest first, until none can be cheaper than
   /// the best one. Returns how many times as long as its closed form a schedule is, at least, that
   /// is too long for a limit of time; 1: there is no such.
